@@ -30,6 +30,23 @@ pub enum Error {
     /// The engine has no order of keys.
     #[error("the engine keeps no order of keys; a store of the engine `dstore` does")]
     Unordered,
+    /// There is no object of this name.
+    #[error("there is no object of this name; open it with `create`")]
+    NoObject,
+    /// `create_new` found an object.
+    #[error("there is an object of this name; open it without `create_new`, or delete it")]
+    ObjectExists,
+    /// The object was opened to be read.
+    #[error("the object was opened to be read; open it with `write`")]
+    ObjectReadOnly,
+    /// Another bucket holds the lock of this name.
+    #[error("another bucket holds the lock of this name; wait longer, or until its lease ends")]
+    ObjectLocked,
+    /// The lease of this bucket's lock ended before the write, and others may have written since.
+    #[error(
+        "the lease of this lock has ended, and others may have written since; lock again, and read before you write"
+    )]
+    LeaseEnded,
     /// The condition of a conditional write does not hold.
     #[error("the condition of the write does not hold; read the key and decide again")]
     Condition,

@@ -32,6 +32,7 @@ pub mod inspect;
 pub mod iter;
 #[cfg(feature = "lab")]
 pub mod lab;
+pub mod object;
 pub mod options;
 pub mod stats;
 mod store;

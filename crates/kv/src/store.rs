@@ -11,6 +11,7 @@ use crate::engine::{
     open,
 };
 use crate::error::Error;
+use crate::object::LockTable;
 use crate::options::Options;
 use crate::stats::{CheckReport, Finding, Stats};
 use everdram_pm::Report;
@@ -28,6 +29,8 @@ struct Open {
     engine: Arc<dyn Engine>,
     report: Report,
     damage: Option<Arc<Damage>>,
+    /// Of names, by buckets.
+    locks: Arc<LockTable>,
 }
 
 impl Drop for Open {
@@ -51,6 +54,7 @@ impl Store {
                 engine: opened.engine,
                 report: opened.report,
                 damage: opened.damage,
+                locks: Arc::default(),
             }),
         })
     }
@@ -64,6 +68,7 @@ impl Store {
                 engine,
                 report,
                 damage: None,
+                locks: Arc::default(),
             }),
         }
     }
@@ -87,6 +92,10 @@ impl Store {
             seen: Ticket::NONE,
             _open: Arc::clone(&self.open),
         })
+    }
+
+    pub(crate) fn locks(&self) -> &Arc<LockTable> {
+        &self.open.locks
     }
 
     /// The engine, for doors such as a server.
@@ -598,7 +607,7 @@ impl Session {
         said
     }
 
-    fn finish(&mut self) -> Result<(), Error> {
+    pub(crate) fn finish(&mut self) -> Result<(), Error> {
         let ticket = self.inner.commit()?;
         // The operation may have seen another session's write that is not durable yet.
         self.inner.wait(ticket.max(self.inner.last_read()))

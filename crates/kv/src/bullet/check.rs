@@ -12,6 +12,10 @@ use std::sync::atomic::Ordering;
 
 /// Walks the back table and the logs. Exact while no session writes.
 pub(super) fn check(engine: &Bullet) -> Result<CheckReport, Error> {
+    if !engine.read_only {
+        // In the middle of a pass the back is not whole. Damage that ends a pass is found below.
+        let _ = engine.glean_all();
+    }
     let _at_rest = engine.gleaning.working.write();
     let mut report = CheckReport {
         live: engine.len(),

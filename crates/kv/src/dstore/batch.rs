@@ -81,7 +81,7 @@ impl DstoreSession {
             BatchOp::Delete { .. } => return Ok(None),
         };
         let taken = Taken { hash, stripe };
-        self.prepare(taken, key, &seen, change).map(Some)
+        self.prepare(taken, key, &seen, change.into()).map(Some)
     }
 
     /// Writes the operation that removes everything; returns the new floor: objects with LSNs up to it do not

@@ -6,8 +6,10 @@
 //! blocks are not given to another value (D3).
 
 use super::layout::{Geometry, REFERENCE, Slot, word_at};
+use crate::engine::VALUE_BYTES_MAX;
 use crate::error::{Error, corrupt};
 use everdram_pm::{Blocks, Mark, Pool};
+use std::ops::Range;
 use std::sync::Arc;
 
 const SALT: u64 = 0x62;
@@ -125,10 +127,9 @@ impl Values {
             return Ok(NewBody { form, block });
         }
         let put = |references: &[BlockAt], into: &mut Vec<u8>| {
-            for reference in references {
-                into.extend_from_slice(&reference.number.to_le_bytes());
-                into.extend_from_slice(&reference.sum.to_le_bytes());
-            }
+            references
+                .iter()
+                .for_each(|reference| reference.write(into));
         };
         let mut map = Vec::new();
         for _ in 2..form {
@@ -146,7 +147,7 @@ impl Values {
     }
 
     /// Stages one block; a short one is padded with zeros.
-    fn stage_block(
+    pub(super) fn stage_block(
         &self,
         staged: &mut Staged,
         number: u64,
@@ -186,73 +187,131 @@ impl Values {
     /// Appends a value. `cell`: what its cell holds, if it has one.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] with the place in the data file; [`Error::Pool`].
+    /// [`Error::ValueLength`]: it is an object that is read by parts. [`Error::Corrupt`] with the place in
+    /// the data file; [`Error::Pool`].
     pub(super) fn read(&self, slot: &Slot, cell: &[u8], into: &mut Vec<u8>) -> Result<(), Error> {
-        let before = into.len();
-        let length = slot.length as usize;
+        if slot.length > VALUE_BYTES_MAX as u64 {
+            return Err(Error::ValueLength(slot.length as usize));
+        }
+        self.read_part(slot, cell, 0..slot.length, into)
+    }
+
+    /// Appends these bytes of a value, as far as it has them.
+    ///
+    /// # Errors
+    /// As [`Values::read`]; `into` is unchanged then.
+    pub(super) fn read_part(
+        &self,
+        slot: &Slot,
+        cell: &[u8],
+        part: Range<u64>,
+        into: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         if !cell.is_empty() && self.cell_sum(cell) != slot.sum {
             return Err(self.damaged_cell(slot));
         }
-        match slot.form {
-            0 => {
-                into.extend_from_slice(cell);
-                return Ok(());
-            }
-            1 => {
-                let block = BlockAt {
-                    number: slot.body,
-                    sum: slot.sum,
-                };
-                self.read_run(&[block], into)?;
-            }
-            _ => {
-                let mut run: Vec<BlockAt> = Vec::new();
-                self.leaves(slot, cell, &mut |block| {
-                    let continues = run
-                        .last()
-                        .is_none_or(|last| last.number + 1 == block.number && last.number != 0);
-                    if !continues || run.len() * self.block_bytes() >= STAGED_MAX {
-                        self.read_run(&run, into)?;
-                        run.clear();
-                    }
-                    run.push(block);
-                    Ok(())
-                })?;
-                self.read_run(&run, into)?;
-            }
+        let part = part.start..part.end.min(slot.length);
+        if part.is_empty() {
+            return Ok(());
         }
-        if into.len() < before + length {
+        if slot.form == 0 {
+            into.extend_from_slice(&cell[part.start as usize..part.end as usize]);
+            return Ok(());
+        }
+        let before = into.len();
+        let read = self.read_leaves(slot, cell, &part, into);
+        if read.is_err() {
             into.truncate(before);
+        }
+        read
+    }
+
+    fn read_leaves(
+        &self,
+        slot: &Slot,
+        cell: &[u8],
+        part: &Range<u64>,
+        into: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let block = u64::from(self.geometry.block_bytes);
+        let (before, mut at) = (into.len(), part.start / block * block);
+        let mut first = Vec::new();
+        let mut run: Vec<BlockAt> = Vec::new();
+        let mut flush = |run: &mut Vec<BlockAt>, leaves: u64, into: &mut Vec<u8>| {
+            // Only the first run may begin before the part.
+            let skipped = part.start.saturating_sub(at) as usize;
+            let target = if skipped > 0 { &mut first } else { &mut *into };
+            self.read_run(run, leaves, target)?;
+            if skipped > 0 {
+                into.extend_from_slice(&first[skipped..]);
+            }
+            at += leaves * block;
+            run.clear();
+            Ok::<(), Error>(())
+        };
+        let leaves = part.start / block..part.end.div_ceil(block);
+        self.walk_part(slot, cell, &leaves, &mut |found| {
+            let (one, count) = match found {
+                Node::Map(_) => return Ok(()),
+                Node::Leaf(one) => (one, 1),
+                Node::Holes(count) => (BlockAt::default(), count),
+            };
+            let follows = |last: &BlockAt| last.number + 1 == one.number;
+            let is_first =
+                run.len() == 1 && leaves.start * block < part.start && into.len() == before;
+            let continues = one.number != 0 && run.last().is_some_and(follows);
+            if !run.is_empty()
+                && (!continues || is_first || run.len() * self.block_bytes() >= STAGED_MAX)
+            {
+                let count = run.len() as u64;
+                flush(&mut run, count, into)?;
+            }
+            if one.number == 0 {
+                return flush(&mut run, count, into);
+            }
+            run.push(one);
+            Ok(())
+        })?;
+        let count = run.len() as u64;
+        flush(&mut run, count, into)?;
+        let length = (part.end - part.start) as usize;
+        if into.len() < before + length {
             return Err(self.damaged(slot.body, "a map has fewer blocks than its value"));
         }
         into.truncate(before + length);
         Ok(())
     }
 
-    /// Reads neighbouring blocks at once, and verifies each.
-    fn read_run(&self, run: &[BlockAt], into: &mut Vec<u8>) -> Result<(), Error> {
+    /// Appends neighbouring blocks, read at once, and verifies each; zeros for so many holes if there are
+    /// none.
+    fn read_run(&self, run: &[BlockAt], leaves: u64, into: &mut Vec<u8>) -> Result<(), Error> {
+        let from = into.len();
+        into.resize(from + leaves as usize * self.block_bytes(), 0);
         let Some(first) = run.first() else {
             return Ok(());
         };
-        let from = into.len();
-        into.resize(from + run.len() * self.block_bytes(), 0);
-        if first.number == 0 {
-            return Ok(());
-        }
-        let checked = self.check(first.number, run.len() as u64).and_then(|()| {
-            self.blocks.read(first.number, &mut into[from..])?;
-            let blocks = into[from..].chunks(self.block_bytes());
-            for (block, bytes) in run.iter().zip(blocks) {
-                if self.sum(block.number, bytes) != block.sum {
-                    return Err(self.damaged(block.number, "a block of a value does not verify"));
-                }
+        self.check(first.number, leaves)?;
+        self.blocks.read(first.number, &mut into[from..])?;
+        let blocks = into[from..].chunks(self.block_bytes());
+        for (block, bytes) in run.iter().zip(blocks) {
+            if self.sum(block.number, bytes) != block.sum {
+                return Err(self.damaged(block.number, "a block of a value does not verify"));
             }
-            Ok(())
-        });
-        if checked.is_err() {
-            into.truncate(from);
         }
-        checked
+        Ok(())
+    }
+
+    /// Reads a map.
+    ///
+    /// # Errors
+    /// As [`Values::read`].
+    pub(super) fn read_map(&self, block: BlockAt) -> Result<Vec<u8>, Error> {
+        let mut map = Vec::new();
+        match block.number {
+            0 => map.resize(self.block_bytes(), 0),
+            _ => self.read_run(&[block], 1, &mut map)?,
+        }
+        Ok(map)
     }
 
     fn check(&self, first: u64, count: u64) -> Result<(), Error> {
@@ -261,19 +320,6 @@ impl Values {
             true => Ok(()),
             false => Err(self.damaged(first, "a value names a block outside the data file")),
         }
-    }
-
-    /// Calls `each` with the blocks of a value, in order; not with those of its maps.
-    fn leaves(
-        &self,
-        slot: &Slot,
-        cell: &[u8],
-        each: &mut dyn FnMut(BlockAt) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        self.walk(slot, cell, &mut |block, is_map| match is_map {
-            true => Ok(()),
-            false => each(block),
-        })
     }
 
     /// Calls `each` with every block of a value, and whether it is a map. Those below a map follow it.
@@ -286,45 +332,124 @@ impl Values {
         cell: &[u8],
         each: &mut dyn FnMut(BlockAt, bool) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        self.walk_part(slot, cell, &(0..u64::MAX), &mut |found| match found {
+            Node::Leaf(block) => each(block, false),
+            Node::Map(block) => each(block, true),
+            Node::Holes(_) => Ok(()),
+        })
+    }
+
+    /// Reads all of a value, and calls `each` with every block, its maps' as well.
+    ///
+    /// # Errors
+    /// As [`Values::walk`].
+    pub(super) fn verify(
+        &self,
+        slot: &Slot,
+        cell: &[u8],
+        each: &mut dyn FnMut(BlockAt) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if !cell.is_empty() && self.cell_sum(cell) != slot.sum {
+            return Err(self.damaged_cell(slot));
+        }
+        let (mut run, mut bytes) = (Vec::<BlockAt>::new(), Vec::new());
+        let mut read = |run: &mut Vec<BlockAt>| {
+            bytes.clear();
+            let result = self.read_run(run, run.len() as u64, &mut bytes);
+            run.clear();
+            result
+        };
+        self.walk(slot, cell, &mut |block, is_map| {
+            each(block)?;
+            let follows = |last: &BlockAt| last.number + 1 == block.number;
+            if is_map
+                || !run.last().is_some_and(follows)
+                || run.len() * self.block_bytes() >= STAGED_MAX
+            {
+                read(&mut run)?;
+            }
+            if !is_map {
+                run.push(block);
+            }
+            Ok(())
+        })?;
+        read(&mut run)
+    }
+
+    /// Calls `each` with what a value has of these of its blocks, in order, and with the maps above them.
+    ///
+    /// # Errors
+    /// As [`Values::read`]; those of `each`.
+    fn walk_part(
+        &self,
+        slot: &Slot,
+        cell: &[u8],
+        leaves: &Range<u64>,
+        each: &mut dyn FnMut(Node) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let end = slot.length.div_ceil(u64::from(self.geometry.block_bytes));
+        let leaves = leaves.start..leaves.end.min(end);
         match slot.form {
             0 => Ok(()),
-            1 => each(
-                BlockAt {
-                    number: slot.body,
-                    sum: slot.sum,
-                },
-                false,
-            ),
-            form => {
-                let mut left = slot.length.div_ceil(u64::from(self.geometry.block_bytes));
-                self.walk_map(form - 2, cell, &mut left, each)
-            }
+            1 => each(Node::Leaf(BlockAt {
+                number: slot.body,
+                sum: slot.sum,
+            })),
+            form => self.walk_map(u32::from(form - 2), cell, 0, &leaves, each),
         }
     }
 
+    /// The map has references to what is `levels` above the leaves, from leaf `from` on.
     fn walk_map(
         &self,
-        levels: u8,
+        levels: u32,
         map: &[u8],
-        left: &mut u64,
-        each: &mut dyn FnMut(BlockAt, bool) -> Result<(), Error>,
+        from: u64,
+        leaves: &Range<u64>,
+        each: &mut dyn FnMut(Node) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        for bytes in map.as_chunks::<REFERENCE>().0 {
-            if *left == 0 {
+        let span = self.geometry.fan().pow(levels);
+        let skipped = leaves.start.saturating_sub(from) / span;
+        let references = map.as_chunks::<REFERENCE>().0.iter().zip(0..);
+        for (bytes, nth) in references.skip(skipped as usize) {
+            let own = from + nth * span..from + (nth + 1) * span;
+            if own.start >= leaves.end {
                 break;
             }
-            let [number, sum] = [0, 8].map(|at| word_at(bytes, at));
-            let block = BlockAt { number, sum };
-            each(block, levels > 0)?;
-            if levels == 0 {
-                *left -= 1;
-                continue;
+            let block = BlockAt::parse(bytes);
+            if block.number == 0 {
+                let holes = own.start.max(leaves.start)..own.end.min(leaves.end);
+                each(Node::Holes(holes.end - holes.start))?;
+            } else if levels == 0 {
+                each(Node::Leaf(block))?;
+            } else {
+                each(Node::Map(block))?;
+                let below = self.read_map(block)?;
+                self.walk_map(levels - 1, &below, own.start, leaves, each)?;
             }
-            let mut below = Vec::new();
-            self.read_run(&[block], &mut below)?;
-            self.walk_map(levels - 1, &below, left, each)?;
         }
         Ok(())
+    }
+}
+
+/// What a walk meets.
+enum Node {
+    Leaf(BlockAt),
+    Map(BlockAt),
+    /// So many blocks of zeros, which do not exist.
+    Holes(u64),
+}
+
+impl BlockAt {
+    /// A reference of a map.
+    pub(super) fn parse(bytes: &[u8; REFERENCE]) -> BlockAt {
+        let [number, sum] = [0, 8].map(|at| word_at(bytes, at));
+        BlockAt { number, sum }
+    }
+
+    pub(super) fn write(&self, into: &mut Vec<u8>) {
+        into.extend_from_slice(&self.number.to_le_bytes());
+        into.extend_from_slice(&self.sum.to_le_bytes());
     }
 }
 

@@ -4,7 +4,7 @@ use super::Dstore;
 use super::layout::operations;
 use crate::crl::{Cursor, Next};
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, corrupt};
 use crate::stats::{CheckReport, Finding};
 use everdram_pm::lock::lock;
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ pub(super) fn check(engine: &Dstore) -> Result<CheckReport, Error> {
     }
     check_logs(engine, &mut report);
     let (mut used, mut keys) = (HashMap::new(), HashMap::new());
-    let (mut cell, mut value, mut key) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut cell, mut key) = (Vec::new(), Vec::new());
     for number in 1..engine.memory.slots() {
         let (slot, _) = engine.memory.slot(number);
         if slot.lsn == 0 || slot.is_dead || slot.lsn <= engine.floor() {
@@ -53,8 +53,20 @@ pub(super) fn check(engine: &Dstore) -> Result<CheckReport, Error> {
             note(format!("slots {other} and {number} have the same key"));
         }
         engine.cell_of(&slot, &mut cell);
-        value.clear();
-        if let Err(error) = engine.values.read(&slot, &cell, &mut value) {
+        let mut twice = None;
+        let read = engine.values.verify(&slot, &cell, &mut |block| {
+            report.blocks += 1;
+            let Some(other) = used.insert(block.number, number) else {
+                return Ok(());
+            };
+            let what = format!("slots {other} and {number} have block {}", block.number);
+            twice = Some(Finding::new(0, what));
+            // A map that refers to itself has no end.
+            Err(corrupt(0, ""))
+        });
+        if let Some(twice) = twice {
+            report.findings.push(twice);
+        } else if let Err(error) = read {
             let file = match &error {
                 Error::Corrupt { path, .. } if !path.as_os_str().is_empty() => Some(path.clone()),
                 _ => None,
@@ -68,20 +80,6 @@ pub(super) fn check(engine: &Dstore) -> Result<CheckReport, Error> {
             continue;
         }
         report.bytes += slot.length;
-        let walked = engine.values.walk(&slot, &cell, &mut |block, _| {
-            report.blocks += 1;
-            if let Some(other) = used
-                .insert(block.number, number)
-                .filter(|_| block.number != 0)
-            {
-                let what = format!("slots {other} and {number} have block {}", block.number);
-                report.findings.push(Finding::new(0, what));
-            }
-            Ok(())
-        });
-        if let Err(error) = walked {
-            report.findings.push(finding(0, error));
-        }
     }
     check_order(engine, &mut report);
     Ok(report)

@@ -39,7 +39,7 @@ use crate::concurrency::stripes::STORED_VERSION_MAX;
 pub(super) use crate::crl::{ENTRY_HEAD, word_at};
 use crate::crl::{LOGS_MAX, Shape};
 use crate::dipper::ShadowShape;
-use crate::engine::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::engine::limits::{KEY_BYTES_MAX, OBJECT_BYTES_MAX};
 use crate::error::Error;
 use crate::options::{DstoreOptions, DstoreSystem};
 use everdram_pm::{HINT_BYTES, LINE, ROOT_AT, Secret};
@@ -353,7 +353,7 @@ impl Slot {
             _ => self.body != 0,
         };
         is_state
-            && self.length <= VALUE_BYTES_MAX as u64
+            && self.length <= OBJECT_BYTES_MAX
             && self.form <= FORM_MAX
             && self.form == geometry.form(self.length)
             && has_body
@@ -534,7 +534,8 @@ mod tests {
             (4097, 3, 1),
             (8 * 32 * 512, 3, 8),
             (8 * 32 * 512 + 1, 4, 1),
-            (VALUE_BYTES_MAX as u64, 6, 1),
+            (512 << 20, 6, 1),
+            (OBJECT_BYTES_MAX, 8, 2),
         ] {
             assert_eq!(geometry.form(length), form, "{length}");
             if form >= 2 {

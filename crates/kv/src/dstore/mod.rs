@@ -24,6 +24,7 @@ mod baselines;
 mod batch;
 mod blocks;
 mod check;
+mod edit;
 mod layout;
 mod machine;
 mod maintenance;

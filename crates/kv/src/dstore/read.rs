@@ -15,7 +15,11 @@ use crate::engine::session::read_own;
 use crate::engine::{Found, Ticket};
 use crate::error::Error;
 use crate::index::KeyHash;
+use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
+
+/// Where a value goes, or a part of it.
+type Wanted<'a> = (&'a mut Vec<u8>, Option<Range<u64>>);
 
 impl Dstore {
     /// The slot of a key, with what its cell holds if `cell` is given.
@@ -84,19 +88,23 @@ impl DstoreSession {
         }
     }
 
-    /// Looks a key up: its state, and the length of its value. Appends the value to `into`, if given.
+    /// Looks a key up: its state, and the length of its value. Appends the value, or a part of it, if that is
+    /// wanted.
     #[inline]
     pub(super) fn look_up(
         &mut self,
         key: &[u8],
-        mut into: Option<&mut Vec<u8>>,
+        mut wanted: Option<Wanted<'_>>,
     ) -> Result<Option<(Found, u64)>, Error> {
         let hash = self.engine.hash(key);
         let stripe = self.engine.stripes.of(hash);
         read_own(self, stripe)?;
-        let before = into.as_ref().map_or(0, |into| into.len());
+        let before = wanted.as_ref().map_or(0, |(into, _)| into.len());
         loop {
-            let found = self.look_once(hash, stripe, key, into.as_deref_mut());
+            let again = wanted
+                .as_mut()
+                .map(|(into, part)| (&mut **into, part.clone()));
+            let found = self.look_once(hash, stripe, key, again);
             looks!();
             // Without this check, a reader could see half a batch: it looks at the stripe's state after the
             // slot.
@@ -104,7 +112,7 @@ impl DstoreSession {
             if !self.is_being_published(stripe) {
                 return found.map_err(|error| self.engine.at_path(error));
             }
-            if let Some(into) = &mut into {
+            if let Some((into, _)) = &mut wanted {
                 into.truncate(before);
             }
             let mut backoff = Backoff::new();
@@ -127,7 +135,7 @@ impl DstoreSession {
         hash: u64,
         stripe: StripeId,
         key: &[u8],
-        into: Option<&mut Vec<u8>>,
+        wanted: Option<Wanted<'_>>,
     ) -> Result<Option<(Found, u64)>, Error> {
         let DstoreSession {
             engine,
@@ -138,8 +146,8 @@ impl DstoreSession {
             ..
         } = self;
         let pin = epoch.pin();
-        let wants = into.is_some();
-        let found = engine.find(&pin, hash, key, wants.then_some(&mut *cell));
+        let cell_of = wanted.is_some().then_some(&mut *cell);
+        let found = engine.find(&pin, hash, key, cell_of);
         let found = found.filter(|at| engine.is_live(&at.slot));
         core.last_read = match engine.durable_at_fence {
             true => Ticket::NONE,
@@ -151,8 +159,10 @@ impl DstoreSession {
             bump(&counters.misses, 1);
             return Ok(None);
         };
-        if let Some(into) = into {
-            engine.values.read(&slot, cell, into)?;
+        match wanted {
+            None => {}
+            Some((into, None)) => engine.values.read(&slot, cell, into)?,
+            Some((into, Some(part))) => engine.values.read_part(&slot, cell, part, into)?,
         }
         let found = Found {
             version: slot.lsn,

@@ -251,16 +251,18 @@ fn adopt_blocks(dstore: &Dstore, slot: &Slot, cell: &[u8]) -> Result<(), Error> 
     let (mut taken_twice, end) = (None, dstore.room.blocks.chunks() * u64::from(BLOCKS_CHUNK));
     let walked = dstore.values.walk(slot, cell, &mut |block, _| {
         let inside = block.number < end;
-        if block.number != 0 && !(inside && dstore.room.blocks.adopt_lines(block.number, 1)) {
-            taken_twice = Some(block.number);
+        if !(inside && dstore.room.blocks.adopt_lines(block.number, 1)) {
+            let number = block.number;
+            taken_twice = Some(format!(
+                "block {number} of the data file is in use twice, or outside of it"
+            ));
+            // Whoever forged it may have made a map that refers to itself.
+            return Err(corrupt(0, ""));
         }
         Ok(())
     });
     match (taken_twice, walked) {
-        (Some(number), _) => Err(corrupt(
-            0,
-            format!("block {number} of the data file is in use twice, or outside of it"),
-        )),
+        (Some(what), _) => Err(corrupt(0, what)),
         (None, Ok(()) | Err(Error::Corrupt { .. })) => Ok(()),
         (None, Err(other)) => Err(other),
     }

@@ -16,7 +16,9 @@ use crate::concurrency::epoch;
 use crate::concurrency::retired::Retired;
 use crate::concurrency::stripes::{Backoff, StripeId};
 use crate::crl::{Group, Step};
-use crate::engine::backend::{Backend, Change, Met, Seen, SessionCore, Taken, random_of_some};
+use crate::engine::backend::{
+    Backend, Change, Met, Part, Seen, SessionCore, Taken, random_of_some,
+};
 use crate::engine::counters::Counters;
 use crate::engine::session::{self, SCRATCH_KEEP};
 use crate::engine::{BatchOp, Found, Ticket};
@@ -195,6 +197,7 @@ impl DstoreSession {
 impl Backend for DstoreSession {
     type Engine = Dstore;
     type At = At;
+    const HAS_PARTS: bool = true;
 
     #[inline]
     fn engine(&self) -> &Arc<Dstore> {
@@ -242,9 +245,20 @@ impl Backend for DstoreSession {
 
     #[inline]
     fn read_value(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
-        let found = self.look_up(key, Some(into))?;
+        let found = self.look_up(key, Some((into, None)))?;
         self.trim();
         Ok(found.map(|(found, _)| found))
+    }
+
+    fn read_part(
+        &mut self,
+        key: &[u8],
+        part: Range<u64>,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<(Found, u64)>, Error> {
+        let found = self.look_up(key, Some((into, Some(part))))?;
+        self.trim();
+        Ok(found)
     }
 
     fn read_meta(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error> {
@@ -341,6 +355,19 @@ impl Backend for DstoreSession {
         Ok(seen)
     }
 
+    fn see_part(
+        &mut self,
+        seen: &Seen<At>,
+        part: Range<u64>,
+        into: &mut Vec<u8>,
+    ) -> Result<u64, Error> {
+        let DstoreSession { engine, cell, .. } = self;
+        let slot = &seen.at.slot;
+        engine.cell_of(slot, cell);
+        engine.values.read_part(slot, cell, part, into)?;
+        Ok(slot.length)
+    }
+
     fn make_room(&mut self, _bytes: u64, attempt: u32) -> Result<bool, Error> {
         let engine = Arc::clone(&self.engine);
         engine.make_room(self, attempt)
@@ -370,7 +397,17 @@ impl Backend for DstoreSession {
         seen: &Seen<At>,
         change: Change<'_>,
     ) -> Result<(), Error> {
-        self.write(taken, key, seen, change)
+        self.write(taken, key, seen, change.into())
+    }
+
+    fn submit_part(
+        &mut self,
+        taken: Taken,
+        key: &[u8],
+        seen: &Seen<At>,
+        part: Part<'_>,
+    ) -> Result<[u64; 2], Error> {
+        self.write_part(taken, key, seen, part)
     }
 
     fn apply(

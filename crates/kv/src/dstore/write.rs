@@ -1,11 +1,13 @@
 //! The write path of a session: from a change to blocks and an operation, and from the fence to the slot.
 
 use super::blocks::BlockAt;
+use super::edit::{self, Before, Editor, Patch};
 use super::layout::{Opcode, Operation, Slot, grains};
 use super::room::{Freed, Grow};
 use super::session::{At, DstoreSession, PENDING_MAX, Pending};
 use crate::crl::{ENTRY_HEAD, Group};
-use crate::engine::backend::{Backend, Change, Seen, Taken};
+use crate::engine::OBJECT_BYTES_MAX;
+use crate::engine::backend::{Backend, Change, Part, Seen, Taken};
 use crate::engine::counters::{bump, bump_signed};
 use crate::engine::halt::PANICKED;
 use crate::error::Error;
@@ -14,10 +16,39 @@ use everdram_pm::Ordered;
 use everdram_pm::lock::lock;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Bytes of staged blocks after which a session commits by itself.
 const STAGED_COMMIT: usize = 4 << 20;
+
+/// What is done to an object.
+#[derive(Clone, Copy)]
+pub(super) enum Write<'a> {
+    Remove,
+    Put { body: Body<'a>, expires_at_ms: u64 },
+}
+
+/// The value of a new state.
+#[derive(Clone, Copy)]
+pub(super) enum Body<'a> {
+    Whole(&'a [u8]),
+    /// The old state's with a part changed; it has a map.
+    Part(Patch<'a>),
+}
+
+impl<'a> From<Change<'a>> for Write<'a> {
+    #[inline]
+    fn from(change: Change<'a>) -> Write<'a> {
+        match change {
+            Change::Remove => Write::Remove,
+            Change::Put { .. } | Change::Edit { .. } => Write::Put {
+                body: Body::Whole(change.value()),
+                expires_at_ms: change.expires_at_ms(),
+            },
+        }
+    }
+}
 
 /// The new state of an object, and what was taken for it.
 struct New {
@@ -35,9 +66,9 @@ impl DstoreSession {
         taken: Taken,
         key: &[u8],
         seen: &Seen<At>,
-        change: Change<'_>,
+        what: Write<'_>,
     ) -> Result<(), Error> {
-        match self.prepare(taken, key, seen, change) {
+        match self.prepare(taken, key, seen, what) {
             Ok(pending) => {
                 self.pending.push(pending);
                 let is_enough = self.pending.len() >= PENDING_MAX;
@@ -53,6 +84,48 @@ impl DstoreSession {
         }
     }
 
+    /// As [`DstoreSession::write`], of a part of a value. Returns its length before and after.
+    ///
+    /// # Errors
+    /// [`Error::ValueLength`], [`Error::Corrupt`]; as [`DstoreSession::prepare`].
+    pub(super) fn write_part(
+        &mut self,
+        taken: Taken,
+        key: &[u8],
+        seen: &Seen<At>,
+        part: Part<'_>,
+    ) -> Result<[u64; 2], Error> {
+        let slot = &seen.at.slot;
+        let (before, expires_at_ms) = match seen.is_live {
+            true => (slot.length, slot.expires_at_ms),
+            false => (0, 0),
+        };
+        let mut whole = Vec::new();
+        let prepared = part.length(before, OBJECT_BYTES_MAX).and_then(|length| {
+            let (at, bytes) = part.bytes(before);
+            let patch = Patch { length, at, bytes };
+            if self.engine.geometry.form(length) >= 2 {
+                return Ok((length, Body::Part(patch)));
+            }
+            // What fits a block is written as a whole.
+            if seen.is_live {
+                self.see_part(seen, 0..length, &mut whole)?;
+            }
+            whole.resize(length as usize, 0);
+            if !bytes.is_empty() {
+                whole[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+            }
+            Ok((length, Body::Whole(&whole)))
+        });
+        let (length, body) = prepared.inspect_err(|_| self.give_back(taken.stripe))?;
+        let what = Write::Put {
+            body,
+            expires_at_ms,
+        };
+        self.write(taken, key, seen, what)?;
+        Ok([before, length])
+    }
+
     /// Takes room for a change, stages its blocks, and writes its operation. Nothing is persistent or visible
     /// yet.
     ///
@@ -63,22 +136,39 @@ impl DstoreSession {
         taken: Taken,
         key: &[u8],
         seen: &Seen<At>,
-        change: Change<'_>,
+        what: Write<'_>,
     ) -> Result<Pending, Error> {
         debug_assert!(self.holds(taken.stripe), "a write without its key's stripe");
         let (begin, freed, runs) = (self.operations.len(), self.freed.len(), self.runs.len());
         let point = self.staged.point();
         let old = (seen.at.number != 0).then_some(seen.at.slot);
-        let made = match change {
-            Change::Remove => self.bury(taken, &seen.at),
-            Change::Put { .. } | Change::Edit { .. } => self.place(taken, key, seen, change),
+        let made = match what {
+            Write::Remove => self.bury(taken, &seen.at),
+            Write::Put {
+                body,
+                expires_at_ms,
+            } => self.place(taken, key, seen, (body, expires_at_ms)),
         };
         let New {
             number,
             slot,
             has_key,
-        } = made.inspect_err(|_| self.staged.roll_back(point))?;
+        } = made.inspect_err(|_| {
+            self.staged.roll_back(point);
+            self.freed.truncate(freed);
+        })?;
         if let Some(old) = &old {
+            let is_part = matches!(
+                what,
+                Write::Put {
+                    body: Body::Part(_),
+                    ..
+                }
+            );
+            // An edit has noted which of the old blocks it does not use.
+            if !is_part || !seen.is_live {
+                self.note_freed_blocks(old);
+            }
             self.note_freed(number, old, &slot);
         }
         let cell = std::mem::take(&mut self.cell);
@@ -217,24 +307,49 @@ impl DstoreSession {
         taken: Taken,
         key: &[u8],
         seen: &Seen<At>,
-        change: Change<'_>,
+        (body, expires_at_ms): (Body<'_>, u64),
     ) -> Result<New, Error> {
         let runs = self.runs.len();
-        let value = change.value();
-        let length = value.len() as u64;
+        let length = match body {
+            Body::Whole(value) => value.len() as u64,
+            Body::Part(patch) => patch.length,
+        };
         let geometry = self.engine.geometry;
         let form = geometry.form(length);
+        // Users see no old state of a key that has expired.
+        let (before, mut cell) = (
+            if seen.is_live {
+                seen.at.slot
+            } else {
+                Slot::default()
+            },
+            Vec::new(),
+        );
+        let part = match body {
+            Body::Whole(_) => None,
+            Body::Part(patch) => {
+                self.engine.cell_of(&before, &mut cell);
+                Some((Arc::clone(&self.engine), patch))
+            }
+        };
+        let mut editor = part.as_ref().map(|(engine, patch)| {
+            let before = Before {
+                slot: &before,
+                cell: &cell,
+            };
+            Editor::new(&engine.values, before, *patch)
+        });
         let mut slot = Slot {
             hash: taken.hash,
             form,
             length,
-            expires_at_ms: change.expires_at_ms(),
+            expires_at_ms,
             key_bytes: key.len() as u32,
             ..Slot::default()
         };
         let (is_object_new, old) = (seen.at.number == 0, seen.at.slot);
         let mut number = seen.at.number;
-        let mut took: Vec<Freed> = Vec::new();
+        let mut took: [Option<Freed>; 3] = [None; 3];
         let result = (|| -> Result<(), Error> {
             let DstoreSession {
                 engine,
@@ -251,9 +366,9 @@ impl DstoreSession {
             let _alone = engine.alone();
             if is_object_new {
                 number = engine.room.take_slot(claims, &grow)?;
-                took.push(Freed::Slot(number));
+                took[0] = Some(Freed::Slot(number));
                 slot.key_cell = engine.room.take_cell(claims, &grow, key.len())?;
-                took.push(Freed::Cell {
+                took[1] = Some(Freed::Cell {
                     first: slot.key_cell,
                     grains: grains(key.len()),
                 });
@@ -271,7 +386,7 @@ impl DstoreSession {
                     true => old.body,
                     false => {
                         let first = engine.room.take_cell(claims, &grow, bytes)?;
-                        took.push(Freed::Cell {
+                        took[2] = Some(Freed::Cell {
                             first,
                             grains: grains(bytes),
                         });
@@ -279,7 +394,10 @@ impl DstoreSession {
                     }
                 };
             }
-            let blocks = engine.values.count(form, length);
+            let blocks = match &editor {
+                None => engine.values.count(form, length),
+                Some(editor) => editor.blocks_to_write(),
+            };
             if blocks > 0 {
                 engine
                     .room
@@ -287,9 +405,14 @@ impl DstoreSession {
             }
             Ok(())
         })();
-        let result = result.and_then(|()| self.fill(&mut slot, value, runs));
+        let result = result.and_then(|()| match (body, &mut editor) {
+            (_, Some(editor)) => self.fill_part(&mut slot, editor, runs),
+            (Body::Whole(value), None) => self.fill(&mut slot, value, runs),
+            (Body::Part(_), None) => unreachable!("a part is changed without an editor"),
+        });
         if let Err(error) = result {
             took.into_iter()
+                .flatten()
                 .for_each(|one| self.engine.room.give_back(one));
             self.drop_runs(runs);
             return Err(error);
@@ -339,41 +462,72 @@ impl DstoreSession {
         Ok(())
     }
 
-    /// Notes what an object's old state has and its new one has not.
+    /// Stages the changed blocks of a value in the runs from `from` on, and gives back what is left of these.
+    fn fill_part(
+        &mut self,
+        slot: &mut Slot,
+        editor: &mut Editor<'_>,
+        from: usize,
+    ) -> Result<(), Error> {
+        let DstoreSession {
+            engine,
+            staged,
+            runs,
+            cell,
+            freed,
+            ..
+        } = self;
+        let all = runs[from..].iter().copied();
+        let numbers: Vec<u64> = all
+            .flat_map(|(first, count)| first..first + u64::from(count))
+            .collect();
+        let mut left = numbers.iter().copied();
+        cell.clear();
+        editor.build(staged, &mut left, cell)?;
+        slot.sum = engine.values.cell_sum(cell);
+        // A map that cannot be read hides blocks: they are free again after the next start.
+        let _hidden_until_restart = editor.freed(freed);
+        let used = numbers.len() - left.len();
+        runs.truncate(from);
+        runs.extend(numbers[..used].iter().map(|number| (*number, 1)));
+        for number in left {
+            engine.room.give_back(Freed::Blocks {
+                first: number,
+                count: 1,
+            });
+        }
+        Ok(())
+    }
+
+    /// Notes the blocks of an object's old state.
+    fn note_freed_blocks(&mut self, old: &Slot) {
+        let DstoreSession { engine, freed, .. } = self;
+        if old.form <= 1 {
+            let (first, count) = (old.body, 1);
+            freed.extend((old.form == 1).then_some(Freed::Blocks { first, count }));
+            return;
+        }
+        let (mut cell, mut blocks) = (Vec::new(), Vec::new());
+        engine.cell_of(old, &mut cell);
+        let walked = engine.values.walk(old, &cell, &mut |block, _| {
+            edit::push(&mut blocks, block.number);
+            Ok(())
+        });
+        // As in `fill_part`.
+        let _hidden_until_restart = walked;
+        freed.append(&mut blocks);
+    }
+
+    /// Notes what an object's old state has and its new one has not, except for blocks.
     fn note_freed(&mut self, number: u64, old: &Slot, new: &Slot) {
         let engine = &self.engine;
         let freed = &mut self.freed;
-        // Runs of another write are another write's.
-        let begin = freed.len();
         let cell_bytes = engine.geometry.cell_bytes(old.form, old.length);
         if cell_bytes > 0 && (new.is_dead || new.body != old.body || new.form == 1) {
             freed.push(Freed::Cell {
                 first: old.body,
                 grains: grains(cell_bytes),
             });
-        }
-        if old.form > 0 {
-            let mut cell = Vec::new();
-            engine.cell_of(old, &mut cell);
-            let walked = engine.values.walk(old, &cell, &mut |block, _| {
-                if block.number == 0 {
-                    return Ok(());
-                }
-                match freed[begin..].last_mut() {
-                    Some(Freed::Blocks { first, count })
-                        if *first + u64::from(*count) == block.number && *count < u32::MAX =>
-                    {
-                        *count += 1;
-                    }
-                    _ => freed.push(Freed::Blocks {
-                        first: block.number,
-                        count: 1,
-                    }),
-                }
-                Ok(())
-            });
-            // A map that cannot be read hides blocks: they are free again after the next start.
-            let _hidden_until_restart = walked;
         }
         if new.is_dead {
             freed.push(Freed::Cell {

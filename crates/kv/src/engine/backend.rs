@@ -7,10 +7,10 @@
 use super::base::Base;
 use super::halt::PANICKED;
 use super::session_limit::Permit;
-use super::{BatchOp, Engine, EngineSession, Found, Ticket, Visit};
+use super::{BatchOp, Engine, EngineSession, Found, Ticket, VALUE_BYTES_MAX, Visit};
 use crate::concurrency::stripes::StripeId;
 use crate::error::Error;
-use std::ops::{Bound, Deref};
+use std::ops::{Bound, Deref, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) struct SessionCore {
     /// For keys that are read together: the hash, and the stripe's word before the read.
     pub(super) hashes: Vec<(u64, u64)>,
     /// The value that a call reads, and the one that it writes.
-    pub(super) current: Vec<u8>,
+    pub(crate) current: Vec<u8>,
     pub(super) value: Vec<u8>,
     /// Held by a user's session, because their number is limited.
     pub(super) permit: Option<Permit>,
@@ -98,6 +98,63 @@ impl<'a> Change<'a> {
     }
 }
 
+/// A change of a part of a value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part<'a> {
+    /// Sets these bytes from byte `at` on; zeros are between an earlier end and them.
+    Write { at: u64, bytes: &'a [u8] },
+    /// Adds these bytes at the end.
+    Append(&'a [u8]),
+    /// Cuts the value, or adds zeros, so that it has this length.
+    Length(u64),
+}
+
+impl<'a> Part<'a> {
+    /// The bytes that are set, and where in a value of this length.
+    pub(crate) fn bytes(&self, length: u64) -> (u64, &'a [u8]) {
+        match *self {
+            Part::Write { at, bytes } => (at, bytes),
+            Part::Append(bytes) => (length, bytes),
+            Part::Length(_) => (length, &[]),
+        }
+    }
+
+    /// The length of a value afterwards, if it is at most `most`.
+    ///
+    /// # Errors
+    /// [`Error::ValueLength`].
+    pub(crate) fn length(&self, before: u64, most: u64) -> Result<u64, Error> {
+        let after = match *self {
+            Part::Length(length) => Some(length),
+            _ => {
+                let (at, bytes) = self.bytes(before);
+                at.checked_add(bytes.len() as u64)
+                    .map(|end| end.max(before))
+            }
+        };
+        match after.filter(|after| *after <= most) {
+            Some(after) => Ok(after),
+            None => Err(Error::ValueLength(
+                usize::try_from(after.unwrap_or(u64::MAX)).unwrap_or(usize::MAX),
+            )),
+        }
+    }
+
+    /// Changes a value that is there as a whole.
+    ///
+    /// # Errors
+    /// [`Error::ValueLength`]; the value is unchanged then.
+    pub(crate) fn apply(&self, value: &mut Vec<u8>) -> Result<(), Error> {
+        let (before, most) = (value.len() as u64, VALUE_BYTES_MAX as u64);
+        value.resize(self.length(before, most)? as usize, 0);
+        let (at, bytes) = self.bytes(before);
+        if !bytes.is_empty() {
+            value[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+}
+
 /// Keys that an iteration has met and not shown yet, in a row, each with its value's length and expiry.
 #[derive(Default)]
 pub(crate) struct Met {
@@ -132,6 +189,8 @@ pub(crate) trait Backend: Send + Sized {
     type Engine: Engine + Deref<Target = Base>;
     /// The place of a key's state.
     type At: Copy + Default;
+    /// Whether it changes parts of values without the rest: [`Backend::see_part`], [`Backend::submit_part`].
+    const HAS_PARTS: bool = false;
 
     /// The engine, which outlives the borrow of the session.
     fn engine(&self) -> &Arc<Self::Engine>;
@@ -154,6 +213,26 @@ pub(crate) trait Backend: Send + Sized {
     /// # Errors
     /// [`Error::Corrupt`]; as [`Backend::commit_pending`].
     fn read_value(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error>;
+    /// As [`EngineSession::read_range`](super::EngineSession::read_range), for a valid key.
+    ///
+    /// # Errors
+    /// As [`Backend::read_value`].
+    fn read_part(
+        &mut self,
+        key: &[u8],
+        part: Range<u64>,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<(Found, u64)>, Error> {
+        let mut value = std::mem::take(&mut self.core_mut().current);
+        let found = self.read_value(key, &mut value);
+        let length = value.len();
+        let [start, end] = [part.start, part.end].map(|at| at.min(length as u64) as usize);
+        into.extend_from_slice(value.get(start..end).unwrap_or(&[]));
+        value.clear();
+        value.shrink_to(super::session::SCRATCH_KEEP);
+        self.core_mut().current = value;
+        Ok(found?.map(|found| (found, length as u64)))
+    }
     /// As [`EngineSession::probe`](super::EngineSession::probe), for a valid key.
     ///
     /// # Errors
@@ -237,6 +316,19 @@ pub(crate) trait Backend: Send + Sized {
         into: &mut Vec<u8>,
     ) -> Result<Seen<Self::At>, Error>;
 
+    /// Appends these bytes of the value of a held key, as far as it has them. Returns its whole length.
+    ///
+    /// # Errors
+    /// As [`Backend::see`].
+    fn see_part(
+        &mut self,
+        _seen: &Seen<Self::At>,
+        _part: Range<u64>,
+        _into: &mut Vec<u8>,
+    ) -> Result<u64, Error> {
+        unreachable!("an engine without parts is asked for one")
+    }
+
     /// Makes room, where there is little, before a write of `bytes` bytes of key and value (`None`: unknown
     /// yet). The session may hold stripes of pending writes.
     ///
@@ -268,6 +360,20 @@ pub(crate) trait Backend: Send + Sized {
         seen: &Seen<Self::At>,
         change: Change<'_>,
     ) -> Result<(), Error>;
+    /// Submits a change of a part of a value; an absent key counts as an empty value that never expires.
+    /// Returns the length before and after. On an error it releases the stripe.
+    ///
+    /// # Errors
+    /// [`Error::ValueLength`]; as [`Backend::submit_put`] and [`Backend::see`].
+    fn submit_part(
+        &mut self,
+        _taken: Taken,
+        _key: &[u8],
+        _seen: &Seen<Self::At>,
+        _part: Part<'_>,
+    ) -> Result<[u64; 2], Error> {
+        unreachable!("an engine without parts is asked to change one")
+    }
     /// Changes the word at `at` bytes of a value in place, durably, and releases the stripe. Returns the word
     /// before and after. `None`: the engine cannot do it in place, and the stripe is still held.
     ///

@@ -42,7 +42,7 @@ pub(super) mod transaction;
 use crate::error::Error;
 use crate::stats::{CheckReport, Inspection, Stats};
 use damage::Damage;
-pub use limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use limits::{KEY_BYTES_MAX, OBJECT_BYTES_MAX, VALUE_BYTES_MAX};
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -309,6 +309,57 @@ pub trait EngineSession: Send {
         Ok(bytes)
     }
 
+    /// Whether [`EngineSession::read_range`] and [`EngineSession::write_range`] leave the rest of a value
+    /// alone, instead of reading and writing all of it.
+    fn has_parts(&self) -> bool {
+        false
+    }
+
+    /// Appends up to `count` bytes of the value of `key`, from byte `at` on, to `into`. Returns the key's
+    /// state and the length of the whole value in bytes; `None`: absent, as in [`EngineSession::get`].
+    ///
+    /// # Errors
+    /// As [`EngineSession::get`].
+    fn read_range(
+        &mut self,
+        key: &[u8],
+        at: u64,
+        count: u64,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<(Found, u64)>, Error> {
+        let mut value = Vec::new();
+        let found = self.get(key, &mut value)?;
+        let [from, to] =
+            [at, at.saturating_add(count)].map(|at| at.min(value.len() as u64) as usize);
+        into.extend_from_slice(&value[from..to]);
+        Ok(found.map(|found| (found, value.len() as u64)))
+    }
+
+    /// Submits `bytes` at byte `at` of the value of `key`, which keeps its expiry; the rest of the value
+    /// stays as it is. Zeros fill what is between an earlier end and `at`. An absent key counts as one with
+    /// an empty value that never expires; without bytes, nothing changes. Returns the new length of the value
+    /// in bytes.
+    ///
+    /// The engine `dstore` writes only the blocks that change, and its values may grow to 1 TiB by this.
+    ///
+    /// # Errors
+    /// As [`EngineSession::modify`]; [`Error::ValueLength`] if the value would be too long.
+    fn write_range(&mut self, key: &[u8], at: u64, bytes: &[u8]) -> Result<u64, Error> {
+        change_part(self, key, backend::Part::Write { at, bytes }).map(|[_, after]| after)
+    }
+
+    /// Submits a new length of the value of `key` in bytes: cuts it, or adds zeros. The key keeps its expiry.
+    /// Returns the length before, or `None` if the key is absent.
+    ///
+    /// # Errors
+    /// As [`EngineSession::write_range`].
+    fn set_len(&mut self, key: &[u8], length: u64) -> Result<Option<u64>, Error> {
+        if self.probe(key)?.is_none() {
+            return Ok(None);
+        }
+        change_part(self, key, backend::Part::Length(length)).map(|[before, _]| Some(before))
+    }
+
     /// Adds `by`, wrapping around, to the aligned 8-byte little-endian word at `at` bytes of a value, as
     /// [`EngineSession::update_word`] does. Returns the word afterwards, or `None` if the key is absent.
     ///
@@ -494,6 +545,31 @@ pub(crate) trait Recovered: Engine {
     /// How the engine uses the pool's room.
     #[cfg(feature = "lab")]
     fn space(&self) -> crate::engine::jobs::Space;
+}
+
+/// Changes a part of a value by replacing all of it.
+fn change_part<S: EngineSession + ?Sized>(
+    session: &mut S,
+    key: &[u8],
+    part: backend::Part<'_>,
+) -> Result<[u64; 2], Error> {
+    let mut lengths = [0; 2];
+    let mut refused = Ok(());
+    session.modify(key, &mut |current, value| {
+        value.extend_from_slice(current.map_or(&[], |current| current.value));
+        let before = value.len() as u64;
+        refused = part.apply(value);
+        lengths = [before, value.len() as u64];
+        let (_, bytes) = part.bytes(before);
+        let is_same = bytes.is_empty() && lengths[0] == lengths[1];
+        match refused.is_err() || is_same {
+            true => Change::Keep,
+            false => Change::Put {
+                expires_at_ms: current.map_or(0, |current| current.expires_at_ms),
+            },
+        }
+    })?;
+    refused.map(|()| lengths)
 }
 
 /// Refuses an invalid key.

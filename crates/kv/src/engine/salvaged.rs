@@ -126,6 +126,27 @@ impl EngineSession for SalvagedSession {
         self.judge.judge(key, version).map(|()| found)
     }
 
+    fn has_parts(&self) -> bool {
+        self.inner.has_parts()
+    }
+
+    fn read_range(
+        &mut self,
+        key: &[u8],
+        at: u64,
+        count: u64,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<(Found, u64)>, Error> {
+        let before = into.len();
+        let found = self.inner.read_range(key, at, count, into)?;
+        let version = found.as_ref().map(|(found, _)| found.version);
+        let judged = self.judge.judge(key, version);
+        if judged.is_err() {
+            into.truncate(before);
+        }
+        judged.map(|()| found)
+    }
+
     fn last_read(&self) -> Ticket {
         self.inner.last_read()
     }

@@ -1,6 +1,8 @@
 //! The calls of a session, over an engine's [`Backend`].
 
-use super::backend::{Backend, Change, Edit, Locked, Met, Seen, SessionCore, Taken, with_room};
+use super::backend::{
+    Backend, Change, Edit, Locked, Met, Part, Seen, SessionCore, Taken, with_room,
+};
 use super::base::Base;
 use super::halt::PANICKED;
 use super::{
@@ -174,7 +176,40 @@ impl<B: Backend> EngineSession for B {
         Ok(words.map(|[_, after]| after))
     }
 
+    fn has_parts(&self) -> bool {
+        B::HAS_PARTS
+    }
+
+    fn read_range(
+        &mut self,
+        key: &[u8],
+        at: u64,
+        count: u64,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<(Found, u64)>, Error> {
+        check_key(key)?;
+        self.read_part(key, at..at.saturating_add(count), into)
+    }
+
+    fn write_range(&mut self, key: &[u8], at: u64, bytes: &[u8]) -> Result<u64, Error> {
+        if bytes.is_empty() {
+            self.engine().healthy()?;
+            return Ok(self.probe(key)?.map_or(0, |(_, length)| length));
+        }
+        let lengths = edit_part(self, key, Part::Write { at, bytes })?;
+        Ok(lengths.map_or(0, |[_, after]| after))
+    }
+
+    fn set_len(&mut self, key: &[u8], length: u64) -> Result<Option<u64>, Error> {
+        let lengths = edit_part(self, key, Part::Length(length))?;
+        Ok(lengths.map(|[before, _]| before))
+    }
+
     fn append(&mut self, key: &[u8], suffix: &[u8]) -> Result<usize, Error> {
+        if B::HAS_PARTS {
+            let lengths = edit_part(self, key, Part::Append(suffix))?;
+            return Ok(lengths.map_or(0, |[_, after]| after as usize));
+        }
         check_key(key)?;
         self.engine().healthy()?;
         self.room_for(None)?;
@@ -362,7 +397,12 @@ fn submit_or_again<B: Backend>(
     change: Change<'_>,
 ) -> Result<(), Error> {
     match session.submit(taken, key, seen, change) {
-        Err(full @ Error::NoSpace(_)) => submit_again(session, taken, key, seen, change, full),
+        Err(full @ Error::NoSpace(_)) => {
+            let bytes = key.len() + change.value().len();
+            let again =
+                |session: &mut B, now: &Seen<B::At>| session.submit(taken, key, now, change);
+            submit_again(session, (taken, key, seen), bytes, full, again)
+        }
         other => other.map_err(|error| session.engine().at_path(error)),
     }
 }
@@ -370,16 +410,14 @@ fn submit_or_again<B: Backend>(
 #[cold]
 fn submit_again<B: Backend>(
     session: &mut B,
-    taken: Taken,
-    key: &[u8],
-    seen: &Seen<B::At>,
-    change: Change<'_>,
+    (taken, key, seen): (Taken, &[u8], &Seen<B::At>),
+    bytes: usize,
     full: Error,
+    mut submit: impl FnMut(&mut B, &Seen<B::At>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     session.commit_pending()?;
-    let bytes = (key.len() + change.value().len()) as u64;
     let mut attempt = 0;
-    while session.make_room(bytes, attempt)? {
+    while session.make_room(bytes as u64, attempt)? {
         session.engine().healthy()?;
         session.acquire(taken.stripe)?;
         let located = session.locate(taken, key);
@@ -393,7 +431,7 @@ fn submit_again<B: Backend>(
             session.give_back(taken.stripe);
             break;
         }
-        match session.submit(taken, key, &now, change) {
+        match submit(session, &now) {
             Err(Error::NoSpace(_)) => attempt += 1,
             other => return other.map_err(|error| session.engine().at_path(error)),
         }
@@ -422,6 +460,54 @@ fn with_values<B: Backend, T>(
     result
 }
 
+/// Changes a part of a value. Returns its length before and after; `None`: the key is absent, and was not
+/// given a length.
+fn edit_part<B: Backend>(
+    session: &mut B,
+    key: &[u8],
+    part: Part<'_>,
+) -> Result<Option<[u64; 2]>, Error> {
+    check_key(key)?;
+    session.engine().healthy()?;
+    session.room_for(None)?;
+    let is_cut = matches!(part, Part::Length(_));
+    if B::HAS_PARTS {
+        let (_, bytes) = part.bytes(0);
+        let edited = with_room(session, key.len() + bytes.len(), |session| {
+            let taken = take_key(session, key)?;
+            let located = session.locate(taken, key);
+            let seen = or_give_back(session, taken, located)?;
+            if is_cut && !seen.is_live {
+                session.give_back(taken.stripe);
+                return Ok(None);
+            }
+            session.submit_part(taken, key, &seen, part).map(Some)
+        });
+        session.trim();
+        return edited.map_err(|error| session.engine().at_path(error));
+    }
+    with_values(session, key, |session, taken, _, value| {
+        let looked = session.see(taken, key, value);
+        let seen = or_give_back(session, taken, looked)?;
+        if is_cut && !seen.is_live {
+            session.give_back(taken.stripe);
+            return Ok(None);
+        }
+        let before = value.len() as u64;
+        if let Err(error) = part.apply(value) {
+            session.give_back(taken.stripe);
+            return Err(error);
+        }
+        let after = value.len() as u64;
+        let change = Change::Put {
+            value,
+            expires_at_ms: if seen.is_live { seen.expires_at_ms } else { 0 },
+        };
+        submit(session, taken, key, &seen, change)?;
+        Ok(Some([before, after]))
+    })
+}
+
 /// Changes an 8-byte word of a value. Returns the words before and after, or `None` if the key is absent.
 fn edit_word<'e, B: Backend>(
     session: &mut B,
@@ -442,11 +528,17 @@ fn edit_word<'e, B: Backend>(
                 return Err(session.engine().at_path(error));
             }
         }
-        let looked = session.see(taken, key, value);
+        let looked = match B::HAS_PARTS {
+            true => session.locate(taken, key),
+            false => session.see(taken, key, value),
+        };
         let seen = or_give_back(session, taken, looked)?;
         if !seen.is_live {
             session.give_back(taken.stripe);
             return Ok(None);
+        }
+        if B::HAS_PARTS {
+            return edit_word_of_part(session, (taken, key, seen), at, value, change);
         }
         let len = value.len();
         let word = value
@@ -468,6 +560,43 @@ fn edit_word<'e, B: Backend>(
         submit(session, taken, key, &seen, edited)?;
         Ok(Some([before, after]))
     })
+}
+
+/// As [`edit_word`], of an engine that need not read the rest of the value.
+fn edit_word_of_part<B: Backend>(
+    session: &mut B,
+    (taken, key, seen): (Taken, &[u8], Seen<B::At>),
+    at: usize,
+    buffer: &mut Vec<u8>,
+    change: &mut dyn FnMut(u64) -> u64,
+) -> Result<Option<[u64; 2]>, Error> {
+    let from = at as u64;
+    let length = session.see_part(&seen, from..from.saturating_add(8), buffer);
+    let length = length.map_err(|error| {
+        session.give_back(taken.stripe);
+        session.engine().at_path(error)
+    })?;
+    let word = buffer.first_chunk::<8>().filter(|_| at.is_multiple_of(8));
+    let Some(word) = word.map(|word| u64::from_le_bytes(*word)) else {
+        session.give_back(taken.stripe);
+        let len = length as usize;
+        return Err(Error::WordOutside { at, len });
+    };
+    let after = ask(session, taken.stripe, || change(word));
+    let bytes = &after.to_le_bytes();
+    let part = Part::Write { at: from, bytes };
+    match session.submit_part(taken, key, &seen, part) {
+        Ok(_) => Ok(Some([word, after])),
+        Err(full @ Error::NoSpace(_)) => {
+            // The word is decided once.
+            let again = |session: &mut B, now: &Seen<B::At>| {
+                session.submit_part(taken, key, now, part).map(drop)
+            };
+            submit_again(session, (taken, key, &seen), key.len(), full, again)?;
+            Ok(Some([word, after]))
+        }
+        Err(error) => Err(session.engine().at_path(error)),
+    }
 }
 
 /// Commits this session's pending write of `stripe`, so that the next read sees it.

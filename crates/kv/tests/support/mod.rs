@@ -132,6 +132,11 @@ impl Bed {
         self.medium
     }
 
+    /// Whether the pool is a device, of which no copy is made.
+    pub(crate) fn is_on_device(&self) -> bool {
+        self.device.is_some()
+    }
+
     pub(crate) fn path(&self) -> PathBuf {
         match &self.device {
             Some(device) => device.clone(),

@@ -8,6 +8,7 @@ use super::inside::Inside;
 use super::{Body, Demand, EVERY_KEY, Keyspace, Scratch, check_key};
 use everdram::engine::{BatchOp, Engine, EngineSession, Modify, Scope};
 use everdram::{Error, Found, Ticket};
+use std::ops::Bound;
 
 /// Keys per engine call when all keys are listed.
 const SCAN_STEP: usize = 1024;
@@ -62,6 +63,67 @@ impl Keyspace for Direct<'_> {
         let found = self.session.probe(key)?;
         self.note_read();
         Ok(found)
+    }
+
+    fn get_part(
+        &mut self,
+        key: &[u8],
+        at: u64,
+        count: u64,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<u64>, Error> {
+        if !self.session.has_parts() {
+            return Ok(None);
+        }
+        let found = self.session.read_range(key, at, count, into)?;
+        self.note_read();
+        Ok(Some(found.map_or(0, |(_, length)| length)))
+    }
+
+    fn put_part(
+        &mut self,
+        key: &[u8],
+        at: Option<u64>,
+        bytes: &[u8],
+    ) -> Result<Option<u64>, Error> {
+        if !self.session.has_parts() {
+            return Ok(None);
+        }
+        let length = match at {
+            Some(at) => self.session.write_range(key, at, bytes)?,
+            None => self.session.append(key, bytes)? as u64,
+        };
+        self.note_read();
+        Ok(Some(length))
+    }
+
+    fn begin_with(
+        &mut self,
+        prefix: &[u8],
+        keep: &mut dyn FnMut(&[u8]) -> bool,
+        into: &mut Vec<Vec<u8>>,
+    ) -> Result<bool, Error> {
+        let end = everdram::iter::behind_prefix(prefix);
+        let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut next = Some(prefix.to_vec());
+        let mut is_first = true;
+        while let Some(from) = next {
+            let from = match std::mem::take(&mut is_first) {
+                true => Bound::Included(&from[..]),
+                false => Bound::Excluded(&from[..]),
+            };
+            let mut visit = |key: &[u8], _, _| {
+                if keep(key) {
+                    into.push(key.to_vec());
+                }
+            };
+            next = match self.session.range(from, to, SCAN_STEP, &mut visit) {
+                Err(Error::Unordered) => return Ok(false),
+                other => other?,
+            };
+            self.note_read();
+        }
+        Ok(true)
     }
 
     fn get_many(

@@ -46,6 +46,37 @@ pub(crate) trait Keyspace {
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error>;
     /// State and value length in bytes of `key`.
     fn probe(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error>;
+    /// Appends up to `count` bytes of the value of `key` from byte `at` on. Returns the whole value's length,
+    /// 0 without a value. `None`: a part costs as much as all of it, and nothing was read.
+    fn get_part(
+        &mut self,
+        _key: &[u8],
+        _at: u64,
+        _count: u64,
+        _into: &mut Vec<u8>,
+    ) -> Result<Option<u64>, Error> {
+        Ok(None)
+    }
+    /// Sets bytes of the value of `key` from byte `at` on (`None`: at its end), and fills a gap with zeros.
+    /// Returns the new length. `None`: a part costs as much as all of it, and nothing was written.
+    fn put_part(
+        &mut self,
+        _key: &[u8],
+        _at: Option<u64>,
+        _bytes: &[u8],
+    ) -> Result<Option<u64>, Error> {
+        Ok(None)
+    }
+    /// Appends to `into` the live keys that begin with `prefix` and that `keep` accepts. `false`: the store
+    /// has no order of keys, and nothing was looked at.
+    fn begin_with(
+        &mut self,
+        _prefix: &[u8],
+        _keep: &mut dyn FnMut(&[u8]) -> bool,
+        _into: &mut Vec<Vec<u8>>,
+    ) -> Result<bool, Error> {
+        Ok(false)
+    }
     /// Reads several keys as of one moment; pushes state and end of value in `into` for each.
     fn get_many(
         &mut self,

@@ -83,6 +83,13 @@ fn match_class(class: &[u8], byte: u8) -> (bool, &[u8]) {
     }
 }
 
+/// The bytes with which every text begins that the pattern matches.
+pub(crate) fn prefix(pattern: &[u8]) -> &[u8] {
+    let special = |byte: &u8| matches!(byte, b'*' | b'?' | b'[' | b'\\');
+    let end = pattern.iter().position(special);
+    &pattern[..end.unwrap_or(pattern.len())]
+}
+
 #[cfg(test)]
 mod tests {
     use super::matches;

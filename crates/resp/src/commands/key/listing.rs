@@ -22,7 +22,8 @@ pub(crate) fn randomkey(ctx: &mut Context<'_>) {
 
 pub(crate) fn keys(ctx: &mut Context<'_>) {
     let pattern = ctx.args.get(1);
-    if let Some((_, keys)) = collect(ctx, 0, EVERY_KEY, &|key| glob::matches(pattern, key)) {
+    let from = Walk::Beginning(glob::prefix(pattern));
+    if let Some((_, keys)) = collect(ctx, from, EVERY_KEY, &|key| glob::matches(pattern, key)) {
         list(ctx, &keys);
     }
 }
@@ -33,18 +34,28 @@ pub(crate) fn scan(ctx: &mut Context<'_>) {
         Err(text) => return ctx.reply.error(text),
     };
     let wants = |key: &[u8]| options.wants(key);
-    if let Some((next, keys)) = collect(ctx, options.cursor, options.count, &wants) {
+    let from = Walk::Cursor(options.cursor);
+    if let Some((next, keys)) = collect(ctx, from, options.count, &wants) {
         ctx.reply.array(2);
         ctx.reply.bulk(next.to_string().as_bytes());
         list(ctx, &keys);
     }
 }
 
+/// Which keys are looked at.
+#[derive(Clone, Copy)]
+enum Walk<'a> {
+    /// Those from a cursor on.
+    Cursor(u64),
+    /// Those that begin so, or all in a store without an order of keys.
+    Beginning(&'a [u8]),
+}
+
 /// The keys of one scan, and the next cursor. `None`: there are too many, or the store refused; an error has
 /// been answered.
 fn collect(
     ctx: &mut Context<'_>,
-    cursor: u64,
+    walk: Walk<'_>,
     count: usize,
     wants: &dyn Fn(&[u8]) -> bool,
 ) -> Option<(u64, Vec<Vec<u8>>)> {
@@ -57,7 +68,14 @@ fn collect(
         }
         wanted && bytes <= bytes_max
     };
-    match ctx.keys.scan(cursor, count, &mut keep, &mut keys) {
+    let scanned = match walk {
+        Walk::Cursor(cursor) => ctx.keys.scan(cursor, count, &mut keep, &mut keys),
+        Walk::Beginning(prefix) => match ctx.keys.begin_with(prefix, &mut keep, &mut keys) {
+            Ok(false) => ctx.keys.scan(0, count, &mut keep, &mut keys),
+            other => other.map(|_| 0),
+        },
+    };
+    match scanned {
         Err(error) => ctx.fail(&error),
         Ok(_) if bytes > bytes_max => ctx.refuse_too_large(),
         Ok(next) => return Some((next, keys)),

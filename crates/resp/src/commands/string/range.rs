@@ -4,7 +4,9 @@ use super::NOT_AN_INTEGER;
 use crate::context::Context;
 use crate::keyspace::{NO_SPACE, TOO_LONG};
 use crate::request::number::parse_i64;
+use everdram::Error;
 use everdram::engine::{Change, VALUE_BYTES_MAX};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// The result of extending a value.
@@ -52,6 +54,11 @@ fn overwrite(ctx: &mut Context<'_>, patch: &[u8], offset: Option<usize>) {
     let bytes_max = usize::try_from(configured)
         .unwrap_or(usize::MAX)
         .min(VALUE_BYTES_MAX);
+    match put_part(ctx, patch, offset, bytes_max) {
+        Err(error) => return ctx.fail(&error),
+        Ok(Some(bytes)) => return ctx.reply.integer(bytes as i64),
+        Ok(None) => {}
+    }
     let mut grown = Grown::TooLong;
     let outcome = ctx.keys.modify(ctx.args.get(1), &mut |current, out| {
         let value = current.map_or(&b""[..], |current| current.value);
@@ -68,6 +75,25 @@ fn overwrite(ctx: &mut Context<'_>, patch: &[u8], offset: Option<usize>) {
         (Ok(()), Grown::Length(bytes)) => ctx.reply.integer(bytes as i64),
         (Ok(()), Grown::TooLong) => ctx.reply.error(TOO_LONG),
         (Ok(()), Grown::NoMemory) => ctx.reply.error(NO_SPACE),
+    }
+}
+
+/// Writes the patch alone, in a store that can, if no limit is near. `None`: nothing was written.
+fn put_part(
+    ctx: &mut Context<'_>,
+    patch: &[u8],
+    offset: Option<usize>,
+    bytes_max: usize,
+) -> Result<Option<u64>, Error> {
+    let (key, room) = (ctx.args.get(1), (bytes_max / 2).saturating_sub(patch.len()));
+    let begin = match offset {
+        Some(offset) => offset as u64,
+        // Another client may append meanwhile, but not half of what a value may have.
+        None => ctx.keys.probe(key)?.map_or(0, |(_, bytes)| bytes),
+    };
+    match begin <= room as u64 {
+        true => ctx.keys.put_part(key, offset.map(|at| at as u64), patch),
+        false => Ok(None),
     }
 }
 
@@ -105,19 +131,48 @@ pub(crate) fn getrange(ctx: &mut Context<'_>) {
         return ctx.reply.error(NOT_AN_INTEGER);
     };
     let mut value = ctx.keys.take_buffer();
-    match ctx.keys.get(ctx.args.get(1), &mut value) {
-        Ok(_) => ctx.reply.bulk(part(&value, start, end)),
+    match get_part(ctx, start, end, &mut value) {
+        Ok(true) => ctx.reply.bulk(&value),
+        Ok(false) => match ctx.keys.get(ctx.args.get(1), &mut value) {
+            Ok(_) => ctx.reply.bulk(&value[part(value.len() as u64, start, end)]),
+            Err(error) => ctx.fail(&error),
+        },
         Err(error) => ctx.fail(&error),
     }
     ctx.keys.return_buffer(value);
 }
 
-/// The bytes from `start` to `end`, both included; negative positions count from the end.
-fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
-    if start < 0 && end < 0 && start > end {
-        return b"";
+/// Reads the part alone, in a store that can. `false`: the value is to be read as a whole.
+fn get_part(
+    ctx: &mut Context<'_>,
+    start: i64,
+    end: i64,
+    into: &mut Vec<u8>,
+) -> Result<bool, Error> {
+    let key = ctx.args.get(1);
+    let length = ctx.keys.probe(key)?.map_or(0, |(_, bytes)| bytes);
+    let part = part(length, start, end);
+    if part.len() > ctx.reply_bytes_max() {
+        return Ok(false);
     }
-    let length = value.len() as i64;
+    let found = ctx
+        .keys
+        .get_part(key, part.start as u64, part.len() as u64, into)?;
+    if found == Some(length) {
+        return Ok(true);
+    }
+    // The length has changed since it was asked for, and with it the part.
+    into.clear();
+    Ok(false)
+}
+
+/// Where the bytes from `start` to `end`, both included, are in a value of this length; negative positions
+/// count from the end.
+fn part(length: u64, start: i64, end: i64) -> Range<usize> {
+    if start < 0 && end < 0 && start > end {
+        return 0..0;
+    }
+    let length = i64::try_from(length).unwrap_or(i64::MAX);
     let absolute = |position: i64| {
         if position < 0 {
             position.saturating_add(length).max(0)
@@ -127,8 +182,8 @@ fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
     };
     let (start, end) = (absolute(start), absolute(end).min(length - 1));
     match (usize::try_from(start), usize::try_from(end)) {
-        (Ok(start), Ok(end)) => value.get(start..=end).unwrap_or_default(),
-        _ => b"",
+        (Ok(start), Ok(end)) if start <= end => start..end + 1,
+        _ => 0..0,
     }
 }
 
@@ -150,13 +205,11 @@ mod tests {
             (16, 20, b""),
         ];
         for (start, end, expected) in cases {
-            assert_eq!(
-                part(b"This is a string", start, end),
-                expected,
-                "{start} {end}"
-            );
+            let value = b"This is a string";
+            let found = &value[part(value.len() as u64, start, end)];
+            assert_eq!(found, expected, "{start} {end}");
         }
-        assert_eq!(part(b"", 0, 0), b"");
+        assert_eq!(part(0, 0, 0), 0..0);
     }
 
     #[test]
