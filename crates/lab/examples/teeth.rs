@@ -125,6 +125,7 @@ fn searches(hole: &str) -> Option<Vec<(Workload, &'static [Medium])>> {
     const ALL: &[Medium] = &Medium::ALL;
     const BOTH: &[Medium] = &[Medium::File, Medium::Pmem];
     const PMEM: &[Medium] = &[Medium::Pmem];
+    const FILE: &[Medium] = &[Medium::File];
     Some(match hole {
         "hole-v1" | "hole-v5" | "hole-v7" => vec![(Drawn(Profile::Variable, 30), ALL)],
         "hole-v2" => vec![(Threads(compaction), BOTH)],
@@ -140,6 +141,16 @@ fn searches(hole: &str) -> Option<Vec<(Workload, &'static [Medium])>> {
         "hole-b7" => vec![(BY_TURNS, ALL), (Drawn(Profile::Narrow, 40), ALL)],
         "hole-b8" => vec![(Drawn(Profile::Reclamation, 120), PMEM)],
         "hole-b12" => vec![(Drawn(Profile::Growth, 60), PMEM)],
+        "hole-d2" | "hole-d10" => vec![(Drawn(Profile::Variable, 30), ALL)],
+        "hole-d3" => vec![
+            (Threads(overwrites), BOTH),
+            (Drawn(Profile::Large, 60), FILE),
+        ],
+        "hole-d4" => vec![(Threads(readers), BOTH)],
+        "hole-d5" => vec![(Threads(short_values), ALL)],
+        "hole-d6" => vec![(Drawn(Profile::Reclamation, 120), PMEM)],
+        "hole-d7" => vec![(Threads(gleaners), ALL)],
+        "hole-d8" => vec![(BY_TURNS, PMEM)],
         _ => return None,
     })
 }
@@ -190,6 +201,30 @@ fn readers(values: &mut Values) -> Vec<(u32, Call)> {
     calls
 }
 
+/// Values of several blocks, so that blocks are used again soon; the readers also write.
+fn overwrites(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = Vec::new();
+    for round in 0..8 {
+        for session in 0..3 {
+            let own = 1 + session as u8;
+            calls.push((session, Call::Put(own, values.make(2500, round), 0)));
+            calls.push((0, Call::Put(0, values.make(1500, round), 0)));
+            calls.push((session, Call::Get(0)));
+        }
+    }
+    calls
+}
+
+/// Values of two words, which change in their cell.
+fn short_values(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = Vec::new();
+    for round in 0..8 {
+        calls.push((0, Call::Put(0, values.make(16, round), 0)));
+        calls.extend([1, 2].map(|reader| (reader, Call::Get(0))));
+    }
+    calls
+}
+
 /// Two write keys of their own to logs of their own, and glean: where there are so few rows, gleaners meet in
 /// one. (What both have written, either would apply.)
 fn gleaners(values: &mut Values) -> Vec<(u32, Call)> {
@@ -212,9 +247,10 @@ fn main() -> ExitCode {
         println!("no hole `{hole}`; usage: teeth HOLE [IMAGES...]");
         return ExitCode::from(2);
     };
-    let engine = match hole.starts_with("hole-b") {
-        true => EngineKind::Bullet,
-        false => EngineKind::Viper,
+    let engine = match hole.strip_prefix("hole-").and_then(|id| id.chars().next()) {
+        Some('b') => EngineKind::Bullet,
+        Some('d') => EngineKind::Dstore,
+        _ => EngineKind::Viper,
     };
     let each = searches.iter().flat_map(|(workload, media)| {
         let workload = *workload;

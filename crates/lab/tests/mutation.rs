@@ -150,3 +150,13 @@ fn nothing_can_be_left_out_of_bullet_on_pmem() {
 fn nothing_can_be_left_out_of_bullet_on_file() {
     score(EngineKind::Bullet, Medium::File, 8, &LOG_OF_FILES, 4);
 }
+
+#[test]
+fn nothing_can_be_left_out_of_dstore_on_pmem() {
+    score(EngineKind::Dstore, Medium::Pmem, 20, &[], 0);
+}
+
+#[test]
+fn nothing_can_be_left_out_of_dstore_on_file() {
+    score(EngineKind::Dstore, Medium::File, 8, &[], 0);
+}

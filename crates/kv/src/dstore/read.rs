@@ -40,8 +40,8 @@ impl Dstore {
                     break;
                 }
                 if let Some(cell) = &mut cell {
-                    self.cell_of(&slot, cell);
                     looks!();
+                    self.cell_of(&slot, cell);
                     // The cell may have been changed in place since the slot was copied (D5).
                     if !self.memory.is_still(number, word) {
                         backoff.wait();
