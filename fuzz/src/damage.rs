@@ -58,6 +58,41 @@ fn hurt(image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
     }
 }
 
+/// Damages bytes of any kind: flips bits, loses ranges, copies lines over others, writes numbers, and cuts the
+/// end off if it may. Mostly where something is.
+pub fn damage_any(bytes: &mut Vec<u8>, may_cut: bool, choices: &mut Choices<'_>) {
+    let lines = bytes.chunks(64).enumerate();
+    let used = lines.filter(|(_, line)| line.iter().any(|byte| *byte != 0));
+    let used: Vec<usize> = used.map(|(number, _)| number * 64).collect();
+    if used.is_empty() {
+        return;
+    }
+    for _ in 0..1 + choices.byte() % 8 {
+        let mut spot = || choices.of(&used) + choices.below(64);
+        let (at, other) = (spot(), spot());
+        let aligned = at / 8 * 8;
+        match choices.byte() % 8 {
+            0 | 1 => {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 1 << (choices.byte() % 8);
+                }
+            }
+            2 => {
+                let end = (aligned + (8 << (choices.byte() % 11))).min(bytes.len());
+                bytes.get_mut(aligned..end).unwrap_or_default().fill(0);
+            }
+            3 => copy(bytes, at, other, choices),
+            4 if may_cut && choices.byte() % 8 == 0 => bytes.truncate(at),
+            _ => {
+                let number = choices.number().to_le_bytes();
+                if let Some(word) = bytes.get_mut(aligned..aligned + 8) {
+                    word.copy_from_slice(&number);
+                }
+            }
+        }
+    }
+}
+
 /// Lines or pages copied to another place.
 fn copy(image: &mut [u8], from: usize, to: usize, choices: &mut Choices<'_>) {
     let unit = if choices.flag() { 4096 } else { 64 };

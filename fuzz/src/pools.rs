@@ -5,22 +5,29 @@ use everdram::engine::{BatchOp, Engine, EngineSession};
 use everdram::fuzzing::{Forger, Survey};
 use everdram::lab;
 use everdram::{EngineKind, Error, Options};
-use everdram_pm::fuzzing::secret;
-use everdram_pm::lab::{self as pm, Seed};
+use everdram_pm::fuzzing::{forge_sums, secret};
+use everdram_pm::lab::{self as pm, Disk, Seed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Bytes that the image of a pool may grow to.
 pub const CAPACITY: u64 = 384 << 10;
+/// Bytes that a data file may grow to.
+const DATA_BYTES: u64 = 128 << 10;
 /// The fixed time of the clock.
 pub const NOW_MS: u64 = 1_000_000;
 /// Keys so long that they are stored with the value.
 const LONG_KEY_BYTES: usize = 5000;
 
+/// Files beside a pool, by name.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
 /// A pool, and everything ever written to it.
 pub struct Base {
     /// Its bytes.
     pub image: Vec<u8>,
+    /// Its data file, if it has one.
+    pub files: Files,
     /// Geometry words.
     pub geometry: [u64; 8],
     /// All values of each key, including the overwritten and removed ones.
@@ -39,6 +46,21 @@ pub fn of_bullet() -> Vec<Base> {
     bases
         .map(|(end, seed)| made(Seed(seed), &options, end))
         .collect()
+}
+
+/// Pools of the engine `dstore` with their data files, left in the same ways; with sums that hold, or with
+/// those that hold for any bytes.
+#[must_use]
+pub fn of_dstore(has_forged_sums: bool) -> Vec<Base> {
+    forge_sums(has_forged_sums);
+    let mut options = options();
+    options.engine = Some(EngineKind::Dstore);
+    let ends = [End::Killed, End::Reclaimed, End::Closed];
+    let bases = ends.into_iter().zip(20..);
+    let bases = bases.map(|(end, seed)| made(Seed(seed), &options, end));
+    let bases = bases.collect();
+    forge_sums(false);
+    bases
 }
 
 /// One of each kind, of the engine `viper`.
@@ -76,6 +98,12 @@ pub fn options() -> Options {
     options.bullet.transaction_bytes = 1 << 10;
     options.bullet.chunk_bytes = 8 << 10;
     options.bullet.depth = 2;
+    options.dstore.logs = 2;
+    options.dstore.log_bytes = 16 << 10;
+    options.dstore.page_bytes = 512;
+    options.dstore.block_bytes = 512;
+    options.dstore.inline_bytes = 16;
+    options.dstore.data_bytes_max = DATA_BYTES;
     options.sessions_max = 4;
     options.recovery_threads = 1;
     options.reclaim_background = false;
@@ -95,7 +123,8 @@ enum End {
 fn made(seed: Seed, options: &Options, end: End) -> Base {
     let (number, geometry) = lab::identity(options).expect("these options are sound");
     let empty = pm::create(seed, number, geometry).expect("memory does not fail");
-    let pool = pm::open(&empty, CAPACITY, None).expect("a new pool opens");
+    let disk = Arc::new(Disk::new(Files::new(), None));
+    let pool = pm::open_beside(&empty, CAPACITY, None, &disk).expect("a new pool opens");
     let engine = lab::open(Arc::clone(&pool), options).expect("a new pool recovers");
     let engine = engine.engine();
     let mut written = BTreeMap::new();
@@ -110,6 +139,7 @@ fn made(seed: Seed, options: &Options, end: End) -> Base {
     }
     Base {
         image: image_of(&pool),
+        files: disk.files(),
         geometry,
         written,
         survey: Survey::default(),

@@ -1,22 +1,43 @@
 //! One life of a damaged pool: opened, read, used. No call panics, for any bytes.
 
-use crate::pools::{self, Base, CAPACITY, KEYS, image_of, key};
+use crate::pools::{self, Base, CAPACITY, Files, KEYS, image_of, key};
 use everdram::engine::{BatchOp, EngineSession};
 use everdram::{Error, Ticket, lab};
-use everdram_pm::{Pool, lab as pm};
+use everdram_pm::Pool;
+use everdram_pm::lab::{self as pm, Disk};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What a read of a key returns: its value, nothing, or damage.
 pub type Contents = BTreeMap<Vec<u8>, Result<Option<Vec<u8>>, ()>>;
 
-/// Opens an image, reads everything, and writes if asked. Returns what it read last, and the image after a
+/// A pool as a process finds it.
+#[derive(Clone)]
+pub struct Left {
+    /// Its bytes.
+    pub image: Vec<u8>,
+    /// Its data file, if it has one.
+    pub files: Files,
+}
+
+impl Left {
+    /// The pool of a base.
+    #[must_use]
+    pub fn of(base: &Base) -> Left {
+        Left {
+            image: base.image.clone(),
+            files: base.files.clone(),
+        }
+    }
+}
+
+/// Opens a pool, reads everything, and writes if asked. Returns what it read last, and the pool after a
 /// crash. With `base`, a read may only return what was written there.
 ///
 /// # Errors
-/// The image was refused.
-pub fn visit(image: &[u8], base: Option<&Base>) -> Result<(Contents, Vec<u8>), Error> {
-    let (mut opened, pool) = open(image)?;
+/// The pool was refused.
+pub fn visit(left: Left, base: Option<&Base>) -> Result<(Contents, Left), Error> {
+    let (mut opened, pool, disk) = open(left)?;
     let engine = opened.engine();
     let mut session = Arc::clone(&engine).session().expect("there are sessions");
     let _ = engine.check();
@@ -30,15 +51,19 @@ pub fn visit(image: &[u8], base: Option<&Base>) -> Result<(Contents, Vec<u8>), E
     exercise(&mut *session);
     let contents = read_all(&mut *session);
     let _ = engine.stats();
-    Ok((contents, image_of(&pool)))
+    let left = Left {
+        image: image_of(&pool),
+        files: disk.files(),
+    };
+    Ok((contents, left))
 }
 
-/// Opens the image after the crash, and reads each of the earlier keys again.
+/// Opens the pool after the crash, and reads each of the earlier keys again.
 ///
 /// # Errors
-/// The image was refused.
-pub fn visit_again(image: &[u8], before: &Contents) -> Result<Contents, Error> {
-    let (opened, _pool) = open(image)?;
+/// The pool was refused.
+pub fn visit_again(left: Left, before: &Contents) -> Result<Contents, Error> {
+    let (opened, ..) = open(left)?;
     let engine = opened.engine();
     let mut session = Arc::clone(&engine).session().expect("there are sessions");
     let _ = engine.check();
@@ -48,9 +73,11 @@ pub fn visit_again(image: &[u8], before: &Contents) -> Result<Contents, Error> {
     Ok(contents)
 }
 
-fn open(image: &[u8]) -> Result<(lab::Opened, Arc<Pool>), Error> {
-    let pool = pm::open(image, CAPACITY, None)?;
-    Ok((lab::open(Arc::clone(&pool), &pools::options())?, pool))
+fn open(left: Left) -> Result<(lab::Opened, Arc<Pool>, Arc<Disk>), Error> {
+    let disk = Arc::new(Disk::new(left.files, None));
+    let pool = pm::open_beside(&left.image, CAPACITY, None, &disk)?;
+    let opened = lab::open(Arc::clone(&pool), &pools::options())?;
+    Ok((opened, pool, disk))
 }
 
 /// Reads every key of the bases, and the keys that iteration finds before it meets damage.

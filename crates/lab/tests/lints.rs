@@ -12,7 +12,7 @@ const SEEDS: u64 = if cfg!(not(feature = "thorough")) {
 
 /// Surveys runs of an engine. `often`: files whose flushes and fences may do nothing, for a reason.
 fn lint(engine: EngineKind, often: &[&str]) {
-    let (lints, totals) = survey(engine, &Profile::ALL, 1..1 + SEEDS, 80).unwrap();
+    let (lints, totals) = survey(engine, &Profile::of(engine), 1..1 + SEEDS, 80).unwrap();
     println!("{engine}, {} calls: {lints:#?}", totals.calls);
     assert!(lints.flushes > 1000 && lints.garbled > 1000);
     assert!(lints.is_sound());

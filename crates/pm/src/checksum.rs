@@ -30,6 +30,10 @@ impl Secret {
     /// The checksum of `bytes`.
     #[must_use]
     pub fn sum(&self, bytes: &[u8]) -> u64 {
+        #[cfg(feature = "fuzzing")]
+        if forged::is_on() && !bytes.is_empty() && bytes.len().is_multiple_of(forged::UNIT) {
+            return forged::SUM;
+        }
         rapidhash_v3_inline::<true, false, false>(bytes, &self.0)
     }
 
@@ -37,6 +41,10 @@ impl Secret {
     #[inline]
     #[must_use]
     pub fn sum_words(&self, [first, second, third]: [u64; 3]) -> u64 {
+        #[cfg(feature = "fuzzing")]
+        if forged::is_on() {
+            return forged::SUM;
+        }
         let seed = rapidhash_v3_inline::<true, false, false>(&first.to_le_bytes(), &self.0);
         let secrets = self.0.secrets;
         let mut bytes = [0; 16];
@@ -44,6 +52,26 @@ impl Secret {
         low.copy_from_slice(&second.to_le_bytes());
         high.copy_from_slice(&third.to_le_bytes());
         rapidhash_v3_inline::<true, false, false>(&bytes, &RapidSecrets { seed, secrets })
+    }
+}
+
+/// Pools whose sums are all the same, so that they hold whatever the bytes are. Sums of bytes that are no
+/// whole words differ as ever: they are hashes of keys, too.
+#[cfg(feature = "fuzzing")]
+pub(crate) mod forged {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    static ON: AtomicBool = AtomicBool::new(false);
+    /// What is summed in units of so many bytes is no key of the targets.
+    pub(super) const UNIT: usize = 16;
+    pub(super) const SUM: u64 = 1;
+
+    pub(super) fn is_on() -> bool {
+        ON.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(on: bool) {
+        ON.store(on, Ordering::Relaxed);
     }
 }
 

@@ -7,7 +7,7 @@ use cap::Cap;
 use everdram::Error;
 use everdram_fuzz::choices::Choices;
 use everdram_fuzz::pools::{self, Base};
-use everdram_fuzz::visit::{same, visit, visit_again};
+use everdram_fuzz::visit::{Left, same, visit, visit_again};
 use everdram_fuzz::{MEMORY_BYTES_MAX, damage};
 use libfuzzer_sys::fuzz_target;
 use std::alloc::System;
@@ -21,12 +21,12 @@ static BASES: LazyLock<Vec<Base>> = LazyLock::new(pools::of_bullet);
 fuzz_target!(|input: &[u8]| {
     let mut choices = Choices::new(input);
     let base = choices.of(&BASES);
-    let mut image = base.image.clone();
-    damage::damage(&mut image, base, &mut choices);
-    let Ok((contents, after)) = visit(&image, Some(base)) else {
+    let mut left = Left::of(base);
+    damage::damage(&mut left.image, base, &mut choices);
+    let Ok((contents, after)) = visit(left, Some(base)) else {
         return;
     };
-    match visit_again(&after, &contents) {
+    match visit_again(after, &contents) {
         Ok(again) => same(&contents, &again),
         // What is behind is looked at when somebody needs it: by recovery, if the logs have changes of it
         // since.

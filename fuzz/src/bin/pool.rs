@@ -5,7 +5,7 @@
 use cap::Cap;
 use everdram_fuzz::choices::Choices;
 use everdram_fuzz::pools::{self, Base};
-use everdram_fuzz::visit::{same, visit, visit_again};
+use everdram_fuzz::visit::{Left, same, visit, visit_again};
 use everdram_fuzz::{MEMORY_BYTES_MAX, damage};
 use libfuzzer_sys::fuzz_target;
 use std::alloc::System;
@@ -19,18 +19,18 @@ static BASES: LazyLock<Vec<Base>> = LazyLock::new(pools::all);
 fuzz_target!(|input: &[u8]| {
     let mut choices = Choices::new(input);
     let base = choices.of(&BASES);
-    let mut image = base.image.clone();
+    let mut left = Left::of(base);
     let forged = choices.flag();
     let mut ordered = true;
     if forged {
-        ordered = damage::forge(&mut image, base, &mut choices);
+        ordered = damage::forge(&mut left.image, base, &mut choices);
     } else {
-        damage::damage(&mut image, base, &mut choices);
+        damage::damage(&mut left.image, base, &mut choices);
     }
-    let Ok((contents, after)) = visit(&image, (!forged).then_some(base)) else {
+    let Ok((contents, after)) = visit(left, (!forged).then_some(base)) else {
         return;
     };
-    let again = match visit_again(&after, &contents) {
+    let again = match visit_again(after, &contents) {
         _ if !ordered => return,
         Ok(again) => again,
         // Versions that are forged to the last one there is end with it.

@@ -193,7 +193,14 @@ fn campaign(
     profiles.sort_unstable();
     profiles.dedup();
     if profiles.is_empty() {
-        profiles = Profile::ALL.to_vec();
+        profiles = Profile::of(common.engine);
+    }
+    let known = Profile::of(common.engine);
+    if let Some(profile) = profiles.iter().find(|profile| !known.contains(profile)) {
+        return Err(usage(format!(
+            "profile `{profile}`: the engine {} keeps keys in no order",
+            common.engine
+        )));
     }
     let has_end = flags.images.is_some() || flags.runs.is_some();
     Ok(Campaign {

@@ -8,6 +8,7 @@ mod support;
 
 mod bullet;
 mod crashes;
+mod dstore;
 mod races;
 mod records;
 

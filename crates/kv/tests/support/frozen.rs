@@ -36,6 +36,14 @@ impl Frozen {
         self.files.get_mut("image").unwrap()
     }
 
+    pub fn file(&self, name: &str) -> &[u8] {
+        &self.files[name]
+    }
+
+    pub fn file_mut(&mut self, name: &str) -> &mut Vec<u8> {
+        self.files.get_mut(name).unwrap()
+    }
+
     /// Changes one nonzero byte of the redo log; says which.
     pub fn damage_log(&mut self, random: &mut StdRng) -> String {
         let logs = self

@@ -107,7 +107,7 @@ impl Default for Campaign {
         Campaign {
             engine: EngineKind::default(),
             media: Medium::ALL.to_vec(),
-            profiles: Profile::ALL.to_vec(),
+            profiles: Profile::of(EngineKind::default()),
             seed: 1,
             calls: 60,
             by_hand: false,

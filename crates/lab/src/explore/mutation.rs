@@ -82,7 +82,7 @@ impl Mutation {
             _ => SEEDS,
         };
         let drawn = seeds.flat_map(|seed| {
-            let profiles = Profile::ALL.into_iter();
+            let profiles = Profile::of(engine).into_iter();
             profiles.map(move |profile| {
                 let plan = Plan::draw(engine, medium, profile, seed, CALLS);
                 Scenario::new(format!("{profile} {seed}"), plan)

@@ -142,6 +142,7 @@ fn words(call: &Call, values: &Values) -> String {
         Call::Many(keys) => format!("get {}", named(keys)),
         Call::Probe(key) => format!("probe k{key}"),
         Call::Scan(_) => "scan".into(),
+        Call::Range(from, to, _) => format!("range k{from} to k{to}"),
         Call::RandomKey => "random key".into(),
         Call::Guarded(key, stored, _) => format!("watch k{key}, put k{key} = {}", value(stored)),
         Call::Exec(exec) => {

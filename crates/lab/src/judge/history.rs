@@ -163,7 +163,7 @@ fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, O
             Outcome::Done
         }
         // They change nothing, and `judge::interval` judges their answers.
-        Call::Scan(_) | Call::RandomKey => Outcome::Done,
+        Call::Scan(_) | Call::Range(..) | Call::RandomKey => Outcome::Done,
         Call::Tend
         | Call::Turn(_)
         | Call::Reclaim
@@ -330,7 +330,7 @@ impl Checker {
         } else {
             let reachable = self.closure(history, values, false);
             let explains = |configuration: &Configuration| match &configuration.intervals[place] {
-                Some(intervals) => intervals.explain(told, values),
+                Some(intervals) => intervals.explain(&entry.call, told, values),
                 None => {
                     let found = configuration.taken[place].as_ref();
                     found.is_some_and(|found| fits(told, found))

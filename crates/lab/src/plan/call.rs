@@ -35,6 +35,9 @@ pub enum Call {
     Probe(Key),
     /// Visits all keys. At each, other sessions may run for so many events.
     Scan(u32),
+    /// Visits the keys from one to another, both included, in order; for engines that have one. At each, other
+    /// sessions may run for so many events.
+    Range(Key, Key, u32),
     /// Any key.
     RandomKey,
     /// Watches a key, reads it, lets other sessions run for so many events, and stores a value in a
@@ -100,7 +103,7 @@ impl Call {
     /// Whether its answer is about an interval and not a moment; see [`crate::judge::history`].
     #[must_use]
     pub fn observes(&self) -> bool {
-        matches!(self, Call::Scan(_) | Call::RandomKey)
+        matches!(self, Call::Scan(_) | Call::Range(..) | Call::RandomKey)
     }
 
     /// Its puts and removals, of which some may be left out.

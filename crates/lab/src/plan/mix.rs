@@ -48,6 +48,11 @@ pub(crate) struct Mix {
     lengths: Option<Range<usize>>,
 }
 
+/// Whether calls of this kind are in every run of a profile: without them there is nothing to examine.
+fn stays(profile: Profile, kind: Kind) -> bool {
+    kind == Kind::Put || kind == Kind::Scan && profile == Profile::Order
+}
+
 impl Mix {
     /// Every call and key of a profile.
     pub(crate) fn plain(profile: Profile) -> Mix {
@@ -80,10 +85,10 @@ impl Mix {
 
     /// Makes some kinds of calls frequent, and leaves some out.
     fn vary(&mut self, random: &mut StdRng) {
+        let profile = self.profile;
         for (kind, weight) in &mut self.weights {
             let factor = FACTORS[random.random_range(0..FACTORS.len())];
-            // Without writes there is nothing to examine.
-            *weight *= if *kind == Kind::Put { 1 } else { factor };
+            *weight *= if stays(profile, *kind) { 1 } else { factor };
         }
     }
 
@@ -92,8 +97,9 @@ impl Mix {
         let mut kept = self.weights.map(|(kind, _)| kind);
         let count = random.random_range(PAIR);
         let (kept, _) = kept.partial_shuffle(random, count);
+        let profile = self.profile;
         for (kind, weight) in &mut self.weights {
-            *weight = u16::from(*kind == Kind::Put || kept.contains(kind));
+            *weight = u16::from(stays(profile, *kind) || kept.contains(kind));
         }
     }
 
@@ -189,6 +195,9 @@ impl Mix {
             Kind::Add => Call::Add(key, salt % 1000),
             Kind::Many => Call::Many(self.some_keys(random)),
             Kind::Probe => Call::Probe(key),
+            Kind::Scan if self.profile == Profile::Order && salt % 4 > 0 => {
+                self.range(random, linger)
+            }
             Kind::Scan => Call::Scan(linger),
             Kind::RandomKey => Call::RandomKey,
             Kind::Guarded => Call::Guarded(key, value(random, values), linger),
@@ -226,7 +235,13 @@ impl Mix {
             0..5 => Call::Get(self.key(random)),
             5..9 => Call::Many(self.some_keys(random)),
             9 => Call::Probe(self.key(random)),
-            10 => Call::Scan(random.random_range(1..MOST_EVENTS)),
+            10 => {
+                let linger = random.random_range(1..MOST_EVENTS);
+                match self.profile {
+                    Profile::Order => self.range(random, linger),
+                    _ => Call::Scan(linger),
+                }
+            }
             _ => Call::RandomKey,
         }
     }
@@ -237,6 +252,18 @@ impl Mix {
             _ => self.keys.len(),
         };
         self.keys[random.random_range(0..keys)]
+    }
+
+    /// From one key to another, or of all keys.
+    fn range(&self, random: &mut StdRng, linger: u32) -> Call {
+        let last = self.profile.keys() as Key - 1;
+        let mut ends = [0, last];
+        if random.random::<bool>() {
+            ends = ends.map(|_| random.random_range(0..=last));
+            ends.sort_unstable();
+        }
+        let [from, to] = ends;
+        Call::Range(from, to, linger)
     }
 
     fn some_keys(&self, random: &mut StdRng) -> Vec<Key> {
@@ -289,7 +316,11 @@ impl Mix {
                 _ => random.random_range(0..100),
             },
             Profile::Threads if pick < 40 => VALUE_FIXED as usize,
-            Profile::Variable | Profile::Batch | Profile::Narrow | Profile::Threads => match pick {
+            Profile::Variable
+            | Profile::Batch
+            | Profile::Narrow
+            | Profile::Order
+            | Profile::Threads => match pick {
                 0..5 => 0,
                 5..80 => random.random_range(1..150),
                 _ => random.random_range(150..420),

@@ -2,7 +2,7 @@
 
 use super::Manner;
 use super::call::Key;
-use everdram::Options;
+use everdram::{EngineKind, Options};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -10,6 +10,16 @@ use rand::{RngExt, SeedableRng};
 const LONG_KEY: usize = 1500;
 /// Bytes of a value that fits a slot, where there are slots.
 pub(crate) const VALUE_FIXED: u32 = 48;
+/// The first keys of a workload with ranges: some begin like others for longer than a word, or are their
+/// beginnings.
+const ALIKE: [&[u8]; 6] = [
+    b"k",
+    b"ka",
+    b"kaaaaaaaaaaaa0",
+    b"kaaaaaaaaaaaa00",
+    b"kaaaaaaaaaaaa1",
+    b"kaaaaaaaaaaab",
+];
 /// Key locks: each image is opened with its own.
 const STRIPES: usize = 64;
 /// Bytes that a data file may grow to: two chunks of blocks.
@@ -39,11 +49,13 @@ pub enum Profile {
     /// DRAM only for what is not in the pool yet, so that keys leave it and come back. Sessions glean between
     /// calls, by their roles.
     Narrow,
+    /// Ranges of keys in order, of which some begin alike; for engines that have an order.
+    Order,
 }
 
 impl Profile {
     /// All of them. Those that find most come first.
-    pub const ALL: [Profile; 9] = [
+    pub const ALL: [Profile; 10] = [
         Profile::Threads,
         Profile::Fixed,
         Profile::Variable,
@@ -53,7 +65,16 @@ impl Profile {
         Profile::Reclamation,
         Profile::Growth,
         Profile::Narrow,
+        Profile::Order,
     ];
+
+    /// Those of an engine.
+    #[must_use]
+    pub fn of(engine: EngineKind) -> Vec<Profile> {
+        let is_ordered = engine == EngineKind::Dstore;
+        let fits = |profile: &Profile| is_ordered || *profile != Profile::Order;
+        Profile::ALL.into_iter().filter(fits).collect()
+    }
 
     /// As `--profile` takes it.
     #[must_use]
@@ -67,6 +88,7 @@ impl Profile {
             Profile::Reclamation => "reclamation",
             Profile::Growth => "growth",
             Profile::Narrow => "narrow",
+            Profile::Order => "order",
             Profile::Threads => "threads",
         }
     }
@@ -90,9 +112,12 @@ impl Profile {
         }
     }
 
-    /// The bytes of a key.
+    /// The bytes of a key. They ascend with its number.
     #[must_use]
     pub fn key(self, key: Key) -> Vec<u8> {
+        if let (Profile::Order, Some(name)) = (self, ALIKE.get(usize::from(key))) {
+            return name.to_vec();
+        }
         let mut bytes = vec![b'k', b'a' + key % 26];
         let padded = match (self, key) {
             (Profile::Fixed, _) => 8,

@@ -163,6 +163,7 @@ fn call_text(call: &Call) -> String {
         Call::Many(keys) => names("many", keys),
         Call::Probe(key) => format!("probe k{key}"),
         Call::Scan(events) => format!("scan {events}"),
+        Call::Range(from, to, events) => format!("range k{from} k{to} {events}"),
         Call::RandomKey => "random".into(),
         Call::Guarded(key, value, events) => format!("guarded k{key} v{value} {events}"),
         Call::Exec(exec) => {
@@ -346,6 +347,7 @@ impl Reading {
             "many" => Call::Many(self.keys(words)?),
             "probe" => Call::Probe(self.key(words)?),
             "scan" => Call::Scan(events(words)?),
+            "range" => Call::Range(self.key(words)?, self.key(words)?, events(words)?),
             "random" => Call::RandomKey,
             "guarded" => {
                 let (key, value) = (self.key(words)?, self.stored(words)?);
@@ -377,7 +379,7 @@ impl Reading {
             "reopen" => Call::Reopen,
             "leave" => Call::Leave,
             _ => {
-                let known = "put, get, delete, swap, take, append, add, many, probe, scan, random, guarded, exec, \
+                let known = "put, get, delete, swap, take, append, add, many, probe, scan, range, random, guarded, exec, \
                              exec-all, exec-clear, batch, pipeline, slow, advance, clear, tend, turn, reclaim, checkpoint, kill, \
                              reopen or leave";
                 return Err(words.defect(known));

@@ -11,6 +11,7 @@ use everdram::lab::Opened;
 use everdram::{EngineKind, Error, Options, Ticket};
 use everdram_pm::Pool;
 use everdram_pm::lab::{self, Seed, Tap};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -283,7 +284,30 @@ impl Process {
                 },
             });
         }
+        self.shows_in_order(session, &state)?;
         Ok(state)
+    }
+
+    /// Where there is an order, a range over all keys must show those that reads have found, and no others.
+    fn shows_in_order(&self, session: &mut dyn EngineSession, state: &State) -> Result<(), String> {
+        let all = [0, self.environment.profile.keys() as Key - 1];
+        let visited = match range(self.environment.profile, session, all, 0) {
+            Err(Error::Unordered) => return Ok(()),
+            Ok(Outcome::Visited(visited)) => visited,
+            other => return Err(format!("a range over all keys: {other:?}")),
+        };
+        let found = visited.iter().map(|&(key, _, expires)| (key, expires));
+        let held = (0..)
+            .zip(state)
+            .filter_map(|(key, held)| Some((key, (*held)?.1)));
+        match found.clone().eq(held.clone()) {
+            true => Ok(()),
+            false => Err(format!(
+                "a range shows the keys {:?}, and reads find {:?}",
+                found.collect::<Vec<_>>(),
+                held.collect::<Vec<_>>()
+            )),
+        }
     }
 }
 
@@ -379,6 +403,7 @@ fn attempt(
             Outcome::Size(found.map(|(found, bytes)| (bytes, found.expires_at_ms)))
         }
         Call::Scan(events) => scan(profile, session, *events)?,
+        Call::Range(from, to, events) => range(profile, session, [*from, *to], *events)?,
         Call::RandomKey => {
             let mut name = Vec::new();
             let is_there = session.random_key(&mut name)?;
@@ -465,6 +490,34 @@ fn scan(profile: Profile, session: &mut dyn EngineSession, events: u32) -> Resul
             session.wait(seen)?;
             return Ok(Outcome::Visited(visited));
         }
+    }
+}
+
+/// See [`Call::Range`].
+fn range(
+    profile: Profile,
+    session: &mut dyn EngineSession,
+    ends: [Key; 2],
+    events: u32,
+) -> Result<Outcome, Error> {
+    let [first, last] = ends.map(|key| profile.key(key));
+    let mut visited: Vec<(Key, u64, u64)> = Vec::new();
+    let (mut from, mut seen) = (Bound::Included(first), Ticket::NONE);
+    loop {
+        let (begin, end) = (from.as_ref().map(Vec::as_slice), Bound::Included(&last[..]));
+        let next = session.range(begin, end, SCANNED, &mut |name, bytes, expires| {
+            let key = known(profile, name);
+            let is_above = visited.last().is_none_or(|&(before, ..)| before < key);
+            assert!(is_above, "a range shows keys out of order, or twice");
+            visited.push((key, bytes, expires));
+            linger(events);
+        })?;
+        seen = seen.max(session.last_read());
+        let Some(next) = next else {
+            session.wait(seen)?;
+            return Ok(Outcome::Visited(visited));
+        };
+        from = Bound::Excluded(next);
     }
 }
 

@@ -5,7 +5,7 @@
 //! pool has two words, `now` and `next`, and the data file belongs to it if its token is one of them.
 //!
 //! ```text
-//!   now = the token found  ─▶  next = a new token  ─▶  copy A, sync  ─▶  copy B, sync  ─▶  now = next
+//!   now = the token found, next = a new token  ─▶  copy A, sync  ─▶  copy B, sync  ─▶  now = next
 //! ```
 //!
 //! Each step is durable before the next one begins. So a crash between any two leaves a pair that fits, and
@@ -17,6 +17,7 @@ use super::hint::Hint;
 use super::{Blocks, BlocksOptions};
 use crate::error::Error;
 use crate::io::{Directory, File};
+use crate::memory::cpu::LINE;
 use crate::memory::lane::Lane;
 use crate::pool::{Pool, place};
 use rustix::io::Errno;
@@ -44,20 +45,21 @@ impl Tokens<'_> {
         self.pool.region().load_word(self.at + 8)
     }
 
-    /// Stores a word; it is durable on return.
+    /// Stores both words; they are durable on return. They lie in one line, where stores persist in their
+    /// order, and the flush covers what a killed process left there in caches.
     #[cfg_attr(feature = "lab", track_caller)]
-    fn set(&mut self, at: u64, token: u64) -> Result<(), Error> {
-        let stored = self.lane.store_word(at, token);
-        let flushed = self.lane.flush(stored);
-        let ordered = self.lane.fence(flushed);
+    fn set(&mut self, now: u64, next: u64) -> Result<(), Error> {
+        let (at, lane) = (self.at, &mut self.lane);
+        assert!(
+            at % LINE <= LINE - 16,
+            "the tokens of a pool are in two lines"
+        );
+        let _flushed_together =
+            [(at, now), (at + 8, next)].map(|(at, word)| lane.store_word(at, word));
+        let flushed = lane.flush_range(at, 16);
+        let ordered = lane.fence(flushed);
         let log = self.pool.log();
         log.map_or(Ok(()), |log| log.make_durable(ordered.lsn()))
-    }
-
-    /// Makes words durable that may exist in caches only.
-    fn keep(&mut self) {
-        let flushed = self.lane.flush_found(self.at, 16);
-        let _ordered = self.lane.fence(flushed);
     }
 
     fn draw(&self) -> u64 {
@@ -267,15 +269,8 @@ fn pair(
     found: Option<u64>,
     options: &BlocksOptions,
 ) -> Result<(), Error> {
-    let at = tokens.at;
-    tokens.keep();
-    if let Some(found) = found
-        && found != tokens.now()
-    {
-        tokens.set(at, found)?;
-    }
     let token = tokens.draw();
-    tokens.set(at + 8, token)?;
+    tokens.set(found.unwrap_or(tokens.now()), token)?;
     let bytes = file.length()?;
     match bytes < HEADER_BYTES {
         true => place::back(file, 0, HEADER_BYTES)
@@ -294,7 +289,8 @@ fn pair(
         file.pwrite_all(copy, &bytes).map_err(poisoned)?;
         file.sync().map_err(poisoned)?;
     }
-    tokens.set(at, token)
+    // Without this, the file's copy from before this open would still fit (D11).
+    tokens.set(token, token)
 }
 
 /// Makes the length of a file durable. After a sync that failed, it may exist in caches only, and the next

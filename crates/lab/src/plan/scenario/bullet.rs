@@ -15,15 +15,16 @@ const LINKED: usize = 900;
 const CHUNK: usize = 3900;
 const RUN: usize = 5000;
 
-struct Story {
-    name: &'static str,
-    profile: Profile,
-    before: fn(&mut Values) -> Calls,
+/// A process that is killed, and the next one.
+pub(super) struct Story {
+    pub(super) name: &'static str,
+    pub(super) profile: Profile,
+    pub(super) before: fn(&mut Values) -> Calls,
     /// The fault just before a fence of this file after which so many others come.
-    fault: fn(u32) -> Fault,
-    fence: (&'static str, usize),
+    pub(super) fault: fn(u32) -> Fault,
+    pub(super) fence: (&'static str, usize),
     /// The calls of the next process.
-    after: fn(&mut Values) -> Calls,
+    pub(super) after: fn(&mut Values) -> Calls,
 }
 
 /// All of them, on one medium.
@@ -42,7 +43,7 @@ pub(super) fn all(medium: Medium) -> Vec<Scenario> {
     let killed = STORIES
         .iter()
         .filter(|_| medium == Medium::Pmem)
-        .map(|story| Scenario::new(story.name, killed(story)));
+        .map(|story| Scenario::new(story.name, killed(EngineKind::Bullet, story)));
     // Short ones come first.
     killed.chain(drawn).collect()
 }
@@ -157,17 +158,17 @@ const STORIES: [Story; 11] = [
 ];
 
 /// `count` small writes of several keys.
-fn fill(values: &mut Values, count: usize) -> Calls {
+pub(super) fn fill(values: &mut Values, count: usize) -> Calls {
     let keys = (0..count).map(|number| (number % 8) as Key);
     keys.map(|key| (0, put(values, key, 20))).collect()
 }
 
-fn read_all() -> Calls {
+pub(super) fn read_all() -> Calls {
     (0..8).map(|key| (0, Call::Get(key))).collect()
 }
 
 /// Writes and gleans a few keys.
-fn gleaned(values: &mut Values) -> Calls {
+pub(super) fn gleaned(values: &mut Values) -> Calls {
     let mut calls = fill(values, 6);
     calls.push((0, Call::Reclaim));
     calls
@@ -221,13 +222,8 @@ fn turns(values: &mut Values) -> Calls {
 }
 
 /// The run of a story, cut off at its fault.
-fn killed(story: &Story) -> Plan {
-    let mut plan = plan(
-        EngineKind::Bullet,
-        Medium::Pmem,
-        story.profile,
-        story.before,
-    );
+pub(super) fn killed(engine: EngineKind, story: &Story) -> Plan {
+    let mut plan = plan(engine, Medium::Pmem, story.profile, story.before);
     plan.fault = (story.fault)(before_a_fence(&plan, story.fence));
     plan.calls.extend((story.after)(&mut plan.values));
     plan

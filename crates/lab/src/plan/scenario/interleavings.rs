@@ -104,7 +104,7 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const INTERLEAVINGS: [Interleaving; 26] = [
+const INTERLEAVINGS: [Interleaving; 27] = [
     Interleaving {
         name: "marks are being fenced when a tombstone goes",
         engine: EngineKind::Viper,
@@ -119,6 +119,22 @@ const INTERLEAVINGS: [Interleaving; 26] = [
             [before, others, vec![(0, Call::Checkpoint)]]
         },
         stops: [1..12, 0..1, 0..1],
+        ..PLAIN
+    },
+    Interleaving {
+        name: "full logs have room again once the ledger says so",
+        engine: EngineKind::Dstore,
+        profile: Profile::Variable,
+        story: |values| {
+            let mut puts = |session, count: u8| -> Calls {
+                let keys = (0..count).map(|number| 1 + number % 5);
+                keys.map(|key| (session, put(values, key, 12))).collect()
+            };
+            // Both logs have no room but for one more entry.
+            let (before, others) = (puts(0, 46), puts(1, 12));
+            [before, others, vec![(0, Call::Reclaim)]]
+        },
+        stops: [1..48, 0..1, 0..1],
         ..PLAIN
     },
     Interleaving {

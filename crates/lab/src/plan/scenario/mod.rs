@@ -11,6 +11,7 @@ use crate::run::trace::{DiskStep, Step, name};
 use everdram::EngineKind;
 
 mod bullet;
+mod dstore;
 mod interleavings;
 
 /// A run with a name.
@@ -43,6 +44,9 @@ pub fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
         EngineKind::Bullet => bullet::all(medium),
         _ => viper(engine, medium),
     };
+    if engine == EngineKind::Dstore {
+        all.extend(dstore::all(medium));
+    }
     all.extend(interleavings::all(engine, medium));
     if medium == Medium::File {
         all.push(Scenario::new(

@@ -1,0 +1,77 @@
+//! Runs of DStore: what a killed process leaves in caches, and a data file whose length nobody knows.
+
+use super::bullet::{Story, fill, gleaned, killed, read_all};
+use super::{Scenario, plan, put};
+use crate::explore::campaign::execute;
+use crate::medium::image::Medium;
+use crate::plan::call::{Call, Values};
+use crate::plan::profile::Profile;
+use crate::plan::{Fault, Plan};
+use crate::run::process::Environment;
+use crate::run::trace::{DiskStep, Step, name};
+use everdram::EngineKind;
+
+/// All of them, on one medium.
+pub(super) fn all(medium: Medium) -> Vec<Scenario> {
+    let stories = STORIES.iter().filter(|_| medium == Medium::Pmem);
+    let killed = stories.map(|story| Scenario::new(story.name, killed(EngineKind::Dstore, story)));
+    killed
+        .chain([Scenario::new(
+            "a data file whose new length caches alone know",
+            growth_not_synced(medium),
+        )])
+        .collect()
+}
+
+const STORIES: [Story; 3] = [
+    Story {
+        name: "a ledger in caches",
+        profile: Profile::Variable,
+        before: gleaned,
+        fault: Fault::Kill,
+        fence: ("crl/ledger.rs", 0),
+        after: gleaned,
+    },
+    Story {
+        name: "an entry in caches",
+        profile: Profile::Variable,
+        before: |values| fill(values, 9),
+        fault: Fault::Kill,
+        fence: ("dstore/write.rs", 0),
+        after: |_| read_all(),
+    },
+    Story {
+        name: "half an entry, and what another one lacks",
+        profile: Profile::Variable,
+        before: |values| vec![(0, put(values, 0, 12))],
+        // Everything survives but a word that the next entry has as well.
+        fault: |last| Fault::Outage(last, 26),
+        fence: ("dstore/write.rs", 0),
+        after: |values| vec![(0, Call::Get(0)), (0, put(values, 1, 12))],
+    },
+];
+
+/// The second session's chunk of blocks lets the data file grow, and the sync of that fails. The next process
+/// finds the length, and puts values there.
+fn growth_not_synced(medium: Medium) -> Plan {
+    let both = |values: &mut Values| {
+        (0..2)
+            .map(|one| (one, put(values, one as u8, 100)))
+            .collect()
+    };
+    let mut plan = plan(EngineKind::Dstore, medium, Profile::Variable, both);
+    let run = execute(&plan, &Environment::of(&plan)).expect("a plan that runs");
+    let calls = run.record.trace.iter();
+    let calls = calls.skip_while(|step| !matches!(step, Step::Invoke(_)));
+    let mut syncs = calls.filter_map(|step| match step {
+        Step::Disk {
+            step: DiskStep::Sync { .. } | DiskStep::SyncDirectory { .. },
+            site,
+        } => Some(name(site)),
+        _ => None,
+    });
+    let before = syncs.position(|site| site.contains("dstore/room.rs"));
+    plan.fault = Fault::Sync(before.expect("a data file that grows") as u32);
+    plan.calls.extend(both(&mut plan.values));
+    plan
+}
