@@ -1,12 +1,14 @@
 //! The mutation score: no flush, fence or sync can be left out without the lab noticing.
 //!
-//! Takes minutes, so it runs with optimization and the feature `thorough` only: `cargo xtask lab`.
+//! Takes minutes, so it runs with optimization and the feature `thorough` only: `cargo xtask lab`. That takes one
+//! engine each day, in turn; `EVERDRAM_MUTATION=all` takes all of them.
 #![cfg(feature = "thorough")]
 
 use everdram::EngineKind;
 use everdram_lab::image::Medium;
 use everdram_lab::mutation::{Mutant, Mutation};
 use std::path::Path;
+use std::time::SystemTime;
 
 /// What makes nothing safer and stays all the same, by file: the sync of a segment's zeros, so that the first
 /// syncs of what is written there later do not pay for the file system's metadata. And what no run has come
@@ -85,6 +87,15 @@ fn place(excuse: &str) -> String {
     }
 }
 
+/// Whether it is the day of this engine, or somebody asked for it.
+fn is_due(engine: EngineKind) -> bool {
+    let asked = ["EVERDRAM_MUTATION", "EVERDRAM_MUTANTS"];
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let day = since.map_or(0, |since| since.as_secs() / (24 * 3600)) as usize;
+    asked.iter().any(|name| std::env::var_os(name).is_some())
+        || EngineKind::ALL[day % EngineKind::ALL.len()] == engine
+}
+
 /// `least`: mutants that there are at least. `excused`: those that nobody has to notice, of which there are
 /// `most`.
 fn score(
@@ -94,6 +105,10 @@ fn score(
     excused: &'static [&'static str],
     most: usize,
 ) {
+    if !is_due(engine) {
+        println!("{engine}, {medium}: not today; EVERDRAM_MUTATION=all asks for it");
+        return;
+    }
     let images = std::env::var("EVERDRAM_MUTATION_IMAGES")
         .map_or(IMAGES, |text| text.parse().expect("a number of images"));
     let only = std::env::var("EVERDRAM_MUTANTS").unwrap_or_default();

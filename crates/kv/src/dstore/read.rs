@@ -159,6 +159,9 @@ impl DstoreSession {
             bump(&counters.misses, 1);
             return Ok(None);
         };
+        if wanted.is_some() {
+            looks!();
+        }
         match wanted {
             None => {}
             Some((into, None)) => engine.values.read(&slot, cell, into)?,

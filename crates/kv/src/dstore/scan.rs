@@ -17,8 +17,8 @@ const IN_ORDER: usize = 128;
 impl Dstore {
     /// The slot at a location of the index, and its key; `None` if the object was removed just now.
     fn slot_at(&self, location: Location, key: &mut Vec<u8>) -> Option<Slot> {
-        looks!();
         let (slot, _) = self.memory.slot(location.get());
+        looks!();
         key.clear();
         self.memory.key(&slot, key);
         (!slot.is_dead).then_some(slot)
@@ -64,8 +64,8 @@ impl DstoreSession {
         let is_end = slots.len() < most;
         let mut key = Vec::new();
         for number in slots {
-            looks!();
             let (slot, _) = engine.memory.slot(number);
+            looks!();
             key.clear();
             engine.memory.key(&slot, &mut key);
             let is_beyond = match to {

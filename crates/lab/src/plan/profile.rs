@@ -22,8 +22,8 @@ const ALIKE: [&[u8]; 6] = [
 ];
 /// Key locks: each image is opened with its own.
 const STRIPES: usize = 64;
-/// Bytes that a data file may grow to: two chunks of blocks.
-const DATA_BYTES: u64 = 64 << 10;
+/// Bytes of a chunk of blocks of a data file.
+const DATA_CHUNK: u64 = 32 << 10;
 /// Jobs of the store that may need a session at the same time.
 const JOBS: usize = 8;
 
@@ -156,7 +156,13 @@ impl Profile {
         options.dstore.page_bytes = 512;
         options.dstore.block_bytes = 512;
         options.dstore.inline_bytes = 16;
-        options.dstore.data_bytes_max = DATA_BYTES;
+        options.dstore.data_bytes_max = match self {
+            Profile::Variable | Profile::Large | Profile::Growth | Profile::Reclamation => {
+                2 * DATA_CHUNK
+            }
+            // The second session finds no chunk of its own, and takes blocks that were freed just now.
+            _ => DATA_CHUNK,
+        };
         options.initial_bytes = 16 << 10;
         options.chunk_bytes = 16 << 10;
         options.max_bytes = self.capacity();

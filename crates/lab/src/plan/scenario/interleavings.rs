@@ -104,7 +104,7 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const INTERLEAVINGS: [Interleaving; 27] = [
+const INTERLEAVINGS: [Interleaving; 28] = [
     Interleaving {
         name: "marks are being fenced when a tombstone goes",
         engine: EngineKind::Viper,
@@ -135,6 +135,21 @@ const INTERLEAVINGS: [Interleaving; 27] = [
             [before, others, vec![(0, Call::Reclaim)]]
         },
         stops: [1..48, 0..1, 0..1],
+        ..PLAIN
+    },
+    Interleaving {
+        name: "a removed key is being shown when its cell is used again",
+        engine: EngineKind::Dstore,
+        profile: Profile::Variable,
+        story: |values| {
+            let before = (1..4).map(|key| (1, put(values, key, 12))).collect();
+            let mut others = (1..4).map(|key| (1, Call::Delete(key))).collect::<Calls>();
+            // The next session begins where the last one has freed something.
+            others.push((1, Call::Leave));
+            others.extend([5, 4, 6].map(|key| (1, put(values, key, 14))));
+            [before, others, vec![(0, Call::Scan(0))]]
+        },
+        stops: [1..12, 0..1, 0..1],
         ..PLAIN
     },
     Interleaving {
