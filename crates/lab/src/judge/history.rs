@@ -125,6 +125,26 @@ fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, O
             set(*key, Some((joined, before.map_or(0, |held| held.1))));
             Outcome::Length(values.bytes(joined).len() as u64)
         }
+        Call::Overwrite(key, at, value) => {
+            let before = seen(state, *key);
+            let changes = before.is_some() || !values.bytes(*value).is_empty();
+            let made = values.overwritten(before.map(|held| held.0), *at, *value);
+            if changes {
+                set(*key, Some((made, before.map_or(0, |held| held.1))));
+            }
+            Outcome::Length(values.bytes(made).len() as u64)
+        }
+        Call::Cut(key, length) => match seen(state, *key) {
+            None => Outcome::Word(None),
+            Some((value, expires)) => {
+                let before = values.bytes(value).len() as u64;
+                set(*key, Some((values.cut(value, *length), expires)));
+                Outcome::Word(Some(before))
+            }
+        },
+        Call::Part(key, at, count) => {
+            Outcome::Value(seen(state, *key).map(|held| values.part(held.0, *at, *count)))
+        }
         Call::Many(keys) => Outcome::Several(keys.iter().map(|&key| seen(state, key)).collect()),
         Call::Probe(key) => {
             Outcome::Size(seen(state, *key).map(|held| (values.bytes(held.0).len() as u64, held.1)))

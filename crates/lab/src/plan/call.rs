@@ -26,6 +26,12 @@ pub enum Call {
     Take(Key),
     /// Appends a value to the stored one, and answers with the length of both.
     Append(Key, ValueId),
+    /// Sets the bytes of a value from some byte of the stored one on, and answers with the new length.
+    Overwrite(Key, u32, ValueId),
+    /// Cuts or lengthens the stored value, and answers with the length before.
+    Cut(Key, u32),
+    /// Reads so many bytes of a value, from some byte on.
+    Part(Key, u32, u32),
     /// Adds to a word of a value, in place where the engine can; answers with the word before. See
     /// [`word_of`].
     Add(Key, u64),
@@ -121,6 +127,7 @@ impl Call {
             Call::Put(_, value, _)
             | Call::Swap(_, value)
             | Call::Append(_, value)
+            | Call::Overwrite(_, _, value)
             | Call::Guarded(_, value, _) => vec![value],
             _ => {
                 let parts = self.parts_mut().into_iter().flatten();
@@ -255,6 +262,32 @@ impl Values {
         let mut bytes = first.map_or(Vec::new(), |first| self.bytes(first).to_vec());
         bytes.extend_from_slice(self.bytes(second));
         self.number(&bytes)
+    }
+
+    /// The value that setting bytes of another one makes.
+    pub fn overwritten(&mut self, first: Option<ValueId>, at: u32, second: ValueId) -> ValueId {
+        let mut bytes = first.map_or(Vec::new(), |first| self.bytes(first).to_vec());
+        let (at, new) = (at as usize, self.bytes(second));
+        if !new.is_empty() {
+            bytes.resize(bytes.len().max(at + new.len()), 0);
+            bytes[at..at + new.len()].copy_from_slice(new);
+        }
+        self.number(&bytes)
+    }
+
+    /// The value that another one is when it has this length.
+    pub fn cut(&mut self, value: ValueId, length: u32) -> ValueId {
+        let mut bytes = self.bytes(value).to_vec();
+        bytes.resize(length as usize, 0);
+        self.number(&bytes)
+    }
+
+    /// So many bytes of a value from some byte on, as far as it has them.
+    pub fn part(&mut self, value: ValueId, at: u32, count: u32) -> ValueId {
+        let bytes = self.bytes(value);
+        let [from, to] = [at, at + count].map(|at| bytes.len().min(at as usize));
+        let part = bytes[from..to].to_vec();
+        self.number(&part)
     }
 
     /// A value of `bytes` bytes. It differs from all others if it has at least 4 bytes.

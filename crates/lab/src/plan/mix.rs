@@ -50,7 +50,11 @@ pub(crate) struct Mix {
 
 /// Whether calls of this kind are in every run of a profile: without them there is nothing to examine.
 fn stays(profile: Profile, kind: Kind) -> bool {
-    kind == Kind::Put || kind == Kind::Scan && profile == Profile::Order
+    match profile {
+        Profile::Order => matches!(kind, Kind::Put | Kind::Scan),
+        Profile::Objects => matches!(kind, Kind::Put | Kind::Append),
+        _ => kind == Kind::Put,
+    }
 }
 
 impl Mix {
@@ -187,10 +191,19 @@ impl Mix {
         };
         match kind {
             Kind::Put => Call::Put(key, value(random, values), self.expiry(random, now)),
+            Kind::Get if self.profile == Profile::Objects && salt % 4 > 0 => {
+                Call::Part(key, self.place(random), random.random_range(0..1500))
+            }
             Kind::Get => Call::Get(key),
             Kind::Delete => Call::Delete(key),
             Kind::Swap => Call::Swap(key, value(random, values)),
             Kind::Take => Call::Take(key),
+            Kind::Append if self.profile == Profile::Objects && salt % 8 == 0 => {
+                Call::Cut(key, self.place(random))
+            }
+            Kind::Append if self.profile == Profile::Objects && salt % 8 < 7 => {
+                Call::Overwrite(key, self.place(random), value(random, values))
+            }
             Kind::Append => Call::Append(key, value(random, values)),
             Kind::Add => Call::Add(key, salt % 1000),
             Kind::Many => Call::Many(self.some_keys(random)),
@@ -252,6 +265,15 @@ impl Mix {
             _ => self.keys.len(),
         };
         self.keys[random.random_range(0..keys)]
+    }
+
+    /// A byte of an object: near an edge of blocks, or of the root of a map, or anywhere.
+    fn place(&self, random: &mut StdRng) -> u32 {
+        const EDGES: [u32; 5] = [0, 16, 512, 1024, 4096];
+        match random.random_range(0..3) {
+            0 => random.random_range(0..5000),
+            _ => EDGES[random.random_range(0..EDGES.len())] + random.random_range(0..40),
+        }
     }
 
     /// From one key to another, or of all keys.
@@ -320,6 +342,7 @@ impl Mix {
             | Profile::Batch
             | Profile::Narrow
             | Profile::Order
+            | Profile::Objects
             | Profile::Threads => match pick {
                 0..5 => 0,
                 5..80 => random.random_range(1..150),

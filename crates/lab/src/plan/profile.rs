@@ -51,11 +51,14 @@ pub enum Profile {
     Narrow,
     /// Ranges of keys in order, of which some begin alike; for engines that have an order.
     Order,
+    /// Values that are read, written and cut at offsets, over the edges of blocks and maps; for engines that
+    /// change parts of values.
+    Objects,
 }
 
 impl Profile {
     /// All of them. Those that find most come first.
-    pub const ALL: [Profile; 10] = [
+    pub const ALL: [Profile; 11] = [
         Profile::Threads,
         Profile::Fixed,
         Profile::Variable,
@@ -66,13 +69,15 @@ impl Profile {
         Profile::Growth,
         Profile::Narrow,
         Profile::Order,
+        Profile::Objects,
     ];
 
     /// Those of an engine.
     #[must_use]
     pub fn of(engine: EngineKind) -> Vec<Profile> {
-        let is_ordered = engine == EngineKind::Dstore;
-        let fits = |profile: &Profile| is_ordered || *profile != Profile::Order;
+        let is_dstore = engine == EngineKind::Dstore;
+        let is_its_own = |profile: &Profile| matches!(profile, Profile::Order | Profile::Objects);
+        let fits = |profile: &Profile| is_dstore || !is_its_own(profile);
         Profile::ALL.into_iter().filter(fits).collect()
     }
 
@@ -89,6 +94,7 @@ impl Profile {
             Profile::Growth => "growth",
             Profile::Narrow => "narrow",
             Profile::Order => "order",
+            Profile::Objects => "objects",
             Profile::Threads => "threads",
         }
     }
@@ -99,6 +105,7 @@ impl Profile {
         match self {
             Profile::Growth => 24,
             Profile::Threads => 5,
+            Profile::Objects => 4,
             _ => 8,
         }
     }
@@ -157,9 +164,11 @@ impl Profile {
         options.dstore.block_bytes = 512;
         options.dstore.inline_bytes = 16;
         options.dstore.data_bytes_max = match self {
-            Profile::Variable | Profile::Large | Profile::Growth | Profile::Reclamation => {
-                2 * DATA_CHUNK
-            }
+            Profile::Variable
+            | Profile::Large
+            | Profile::Growth
+            | Profile::Reclamation
+            | Profile::Objects => 2 * DATA_CHUNK,
             // The second session finds no chunk of its own, and takes blocks that were freed just now.
             _ => DATA_CHUNK,
         };

@@ -43,6 +43,8 @@ const CRASHES: usize = 8;
 const TURNS: u64 = 1000;
 /// Most events for which a call lets other sessions run.
 const EVENTS: u32 = 100_000;
+/// The longest value that a plan may ask for.
+const BYTES: u32 = 1 << 20;
 /// Most milliseconds by which the clock moves at once.
 const ADVANCE: u64 = 1 << 40;
 
@@ -160,6 +162,9 @@ fn call_text(call: &Call) -> String {
         Call::Swap(key, value) => format!("swap k{key} v{value}"),
         Call::Take(key) => format!("take k{key}"),
         Call::Append(key, value) => format!("append k{key} v{value}"),
+        Call::Overwrite(key, at, value) => format!("overwrite k{key} {at} v{value}"),
+        Call::Cut(key, length) => format!("cut k{key} {length}"),
+        Call::Part(key, at, count) => format!("part k{key} {at} {count}"),
         Call::Many(keys) => names("many", keys),
         Call::Probe(key) => format!("probe k{key}"),
         Call::Scan(events) => format!("scan {events}"),
@@ -344,6 +349,12 @@ impl Reading {
             "swap" => Call::Swap(self.key(words)?, self.stored(words)?),
             "take" => Call::Take(self.key(words)?),
             "append" => Call::Append(self.key(words)?, self.stored(words)?),
+            "overwrite" => {
+                let (key, at) = (self.key(words)?, bytes(words)?);
+                Call::Overwrite(key, at, self.stored(words)?)
+            }
+            "cut" => Call::Cut(self.key(words)?, bytes(words)?),
+            "part" => Call::Part(self.key(words)?, bytes(words)?, bytes(words)?),
             "many" => Call::Many(self.keys(words)?),
             "probe" => Call::Probe(self.key(words)?),
             "scan" => Call::Scan(events(words)?),
@@ -485,6 +496,13 @@ impl Reading {
 }
 
 /// The events for which a call lets other sessions run.
+fn bytes(words: &mut Words<'_>) -> Result<u32, TextError> {
+    match words.small_number("a number of bytes")? {
+        bytes if bytes <= BYTES => Ok(bytes),
+        _ => Err(words.defect(&format!("at most {BYTES} bytes"))),
+    }
+}
+
 fn events(words: &mut Words<'_>) -> Result<u32, TextError> {
     match words.small_number("a number of events")? {
         events if events <= EVENTS => Ok(events),

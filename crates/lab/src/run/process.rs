@@ -386,6 +386,19 @@ fn attempt(
             let value = numbers.bytes(*value);
             Outcome::Length(session.append(&profile.key(*key), &value)? as u64)
         }
+        Call::Overwrite(key, at, value) => {
+            let value = numbers.bytes(*value);
+            Outcome::Length(session.write_range(&profile.key(*key), u64::from(*at), &value)?)
+        }
+        Call::Cut(key, length) => {
+            Outcome::Word(session.set_len(&profile.key(*key), u64::from(*length))?)
+        }
+        Call::Part(key, at, count) => {
+            let mut part = Vec::new();
+            let [at, count] = [*at, *count].map(u64::from);
+            let found = session.read_range(&profile.key(*key), at, count, &mut part)?;
+            Outcome::Value(found.map(|_| numbers.number(&part)))
+        }
         Call::Many(keys) => {
             let names: Vec<Vec<u8>> = keys.iter().map(|&key| profile.key(key)).collect();
             let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
