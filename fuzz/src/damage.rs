@@ -58,8 +58,8 @@ fn hurt(image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
     }
 }
 
-/// Damages bytes of any kind: flips bits, loses ranges, copies lines over others, writes numbers, and cuts the
-/// end off if it may. Mostly where something is.
+/// Damages bytes of any kind: flips bits, loses ranges, copies lines over others, writes numbers, and cuts
+/// the end off if it may. Mostly where something is.
 pub fn damage_any(bytes: &mut Vec<u8>, may_cut: bool, choices: &mut Choices<'_>) {
     let lines = bytes.chunks(64).enumerate();
     let used = lines.filter(|(_, line)| line.iter().any(|byte| *byte != 0));

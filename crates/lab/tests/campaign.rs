@@ -1,7 +1,7 @@
 //! Every engine, every workload, on both media: no image that a crash could leave loses anything.
 //!
-//! `cargo xtask lab` runs this, optimized, for so many seconds of each engine (`EVERDRAM_LAB_SECONDS`), media and
-//! profiles in turn; without optimisation there are two runs of each. The seed is that of the day;
+//! `cargo xtask lab` runs this, optimized, for so many seconds of each engine (`EVERDRAM_LAB_SECONDS`), media
+//! and profiles in turn; without optimisation there are two runs of each. The seed is that of the day;
 //! `EVERDRAM_LAB_SEED` repeats another one, and `EVERDRAM_LAB_RUNS` makes so many runs of each instead.
 
 use everdram::{EngineKind, test_each_engine};

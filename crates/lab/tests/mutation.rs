@@ -1,7 +1,7 @@
 //! The mutation score: no flush, fence or sync can be left out without the lab noticing.
 //!
-//! Takes minutes, so it runs with optimization and the feature `thorough` only: `cargo xtask lab`. That takes one
-//! engine each day, in turn; `EVERDRAM_MUTATION=all` takes all of them.
+//! Takes minutes, so it runs with optimization and the feature `thorough` only: `cargo xtask lab`. That takes
+//! one engine each day, in turn; `EVERDRAM_MUTATION=all` takes all of them.
 #![cfg(feature = "thorough")]
 
 use everdram::EngineKind;

@@ -22,8 +22,8 @@ pub fn seal_superblocks(image: &mut [u8]) {
     }
 }
 
-/// From now on, every keyed sum is the same: pools that are made meanwhile verify whatever is changed in them.
-/// Only lengths of bytes that are no multiple of 16 are hashed as ever; so keys must have such lengths.
+/// From now on, every keyed sum is the same: pools that are made meanwhile verify whatever is changed in
+/// them. Only lengths of bytes that are no multiple of 16 are hashed as ever; so keys must have such lengths.
 pub fn forge_sums(on: bool) {
     crate::checksum::forged::set(on);
 }

@@ -1,5 +1,5 @@
-//! The holes of DStore. Blocks of a value have 4 KiB, values up to 512 bytes lie in cells; a background thread
-//! makes checkpoints at any time, in addition to the tests.
+//! The holes of DStore. Blocks of a value have 4 KiB, values up to 512 bytes lie in cells; a background
+//! thread makes checkpoints at any time, in addition to the tests.
 //!
 //! D1 cannot be opened again: replay has no allocator that it could ask. D9 neither: there are no persistent
 //! locks. D11 and D12 are about files and settings that the lab does not exchange.
@@ -291,8 +291,8 @@ fn hole_d6_no_former_lap_counts() {
     }
 }
 
-/// The logs were swapped, and the records in the old one whose writers had not committed moved to the new one:
-/// one of them was lost, or counted twice.
+/// The logs were swapped, and the records in the old one whose writers had not committed moved to the new
+/// one: one of them was lost, or counted twice.
 #[test]
 fn hole_d7_an_epoch_waits_for_who_writes_in_it() {
     let bed = bed();
@@ -483,8 +483,8 @@ fn hole_d11_an_older_half_is_refused() {
     }
 }
 
-/// Replay had other inputs than the first time: other random numbers, another clock, another order of threads.
-/// It made another state of the same log.
+/// Replay had other inputs than the first time: other random numbers, another clock, another order of
+/// threads. It made another state of the same log.
 #[test]
 fn hole_d12_another_secret_clock_and_thread_count_recover_the_same() {
     let bed = bed();

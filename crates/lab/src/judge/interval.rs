@@ -1,8 +1,9 @@
 //! What a call may have seen that takes an interval and not a moment: a scan, a range, a random key.
 //!
 //! What such a call says of a key must have been true at some moment between its begin and its end. A key
-//! that it names was there then; a key that a scan leaves out was not, nor one between the ends of a range. Each configuration of
-//! [`crate::judge::history`] remembers the states that it has passed since the call began.
+//! that it names was there then; a key that a scan leaves out was not, nor one between the ends of a range.
+//! Each configuration of [`crate::judge::history`] remembers the states that it has passed since the call
+//! began.
 
 use super::history::State;
 use crate::plan::call::{Call, Held, Key, Outcome, Values};

@@ -41,8 +41,8 @@ pub enum Call {
     Probe(Key),
     /// Visits all keys. At each, other sessions may run for so many events.
     Scan(u32),
-    /// Visits the keys from one to another, both included, in order; for engines that have one. At each, other
-    /// sessions may run for so many events.
+    /// Visits the keys from one to another, both included, in order; for engines that have one. At each,
+    /// other sessions may run for so many events.
     Range(Key, Key, u32),
     /// Any key.
     RandomKey,
