@@ -51,10 +51,20 @@ pub(super) fn clear() {
     let _nothing_was_left = std::fs::remove_dir_all(place());
 }
 
-/// Checks that the program without any mutant is sound, in the lab or as killed servers. Without this, its
-/// findings about mutants would prove nothing.
-pub(super) fn sound(layer: usize, by: By, time: Duration, seed: u64) -> Result<(), String> {
-    for engine in ENGINES {
+/// Checks that the program without any mutant is sound, in the lab or as killed servers, with the engines of
+/// these mutants. Without this, its findings about them would prove nothing.
+pub(super) fn sound<'a>(
+    layer: usize,
+    by: By,
+    mutants: impl Iterator<Item = &'a &'a Mutant> + Clone,
+    time: Duration,
+    seed: u64,
+) -> Result<(), String> {
+    let is_asked = |engine: &&str| {
+        let of = |mutant: &&Mutant| mutant.engine.as_deref().is_none_or(|one| one == *engine);
+        mutants.clone().any(of)
+    };
+    for engine in ENGINES.into_iter().filter(is_asked) {
         let order = Order {
             layer,
             mutant: None,

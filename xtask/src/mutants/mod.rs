@@ -147,7 +147,8 @@ fn mutants(wish: &Wish) -> Result<bool, String> {
         println!("-- built, {}", seconds(begun.elapsed()));
         // A workload of its own also runs without the mutant.
         for by in ways.into_iter().filter(|&by| by != By::Teeth) {
-            hunt::sound(number, by, (time / 4).min(SOUND_MAX), seed)?;
+            let asked = of_layer.iter().filter(|mutant| mutant.by == by);
+            hunt::sound(number, by, asked, time.min(SOUND_MAX), seed)?;
             println!("-- sound without a mutant");
         }
         for mutant in of_layer {

@@ -59,15 +59,15 @@ impl Default for Order {
 }
 
 impl Order {
-    /// The order of these keys and slots.
-    pub(super) fn of(memory: &Memory, slots: Vec<u64>) -> Order {
+    /// The order of the keys of these slots; and one of two slots with the same key, which no store has.
+    pub(super) fn of(memory: &Memory, slots: Vec<u64>) -> (Order, Option<u64>) {
         let key_of = |slot: u64| {
             let mut key = Vec::new();
             memory.key_of(slot, &mut key);
             key
         };
         let Some(first) = slots.first().map(|slot| key_of(*slot)) else {
-            return Order::default();
+            return (Order::default(), None);
         };
         let mut begin = first.len();
         let mut key = Vec::new();
@@ -85,9 +85,13 @@ impl Order {
         }
         entries.sort_unstable_by_key(|entry| entry.word);
         // Keys with the same eight bytes are compared whole.
+        let mut twice = None;
         for alike in entries.chunk_by_mut(|one, next| one.word == next.word) {
             if alike.len() > 1 {
                 alike.sort_by_cached_key(|entry| key_of(entry.slot));
+                let mut pairs = alike.windows(2);
+                let same = pairs.find(|pair| key_of(pair[0].slot) == key_of(pair[1].slot));
+                twice = same.map(|pair| pair[1].slot).or(twice);
             }
         }
         let mut order = Order::default();
@@ -108,7 +112,7 @@ impl Order {
             order.leaves.insert(at, leaf);
             before = high;
         }
-        order
+        (order, twice)
     }
 
     /// The leaf of a key, and where the leaf begins.
@@ -363,11 +367,17 @@ mod tests {
         }
         let expected: Vec<u64> = model.values().copied().collect();
         assert_eq!(order.slots().collect::<Vec<u64>>(), expected);
-        let sorted = Order::of(
+        let (sorted, twice) = Order::of(
             &keys.memory,
             order.slots().collect::<BTreeSet<_>>().into_iter().collect(),
         );
-        assert_eq!(sorted.slots().collect::<Vec<u64>>(), expected);
+        assert_eq!(
+            (sorted.slots().collect::<Vec<u64>>(), twice),
+            (expected.clone(), None)
+        );
+        let (first, again) = (expected[0], expected[expected.len() / 2]);
+        let (_, twice) = Order::of(&keys.memory, vec![first, again, again]);
+        assert_eq!(twice, Some(again));
         for order in [&order, &sorted] {
             for _ in 0..300 {
                 let from = key(&mut random);

@@ -146,7 +146,12 @@ pub(super) fn build(dstore: &Dstore, options: &Options) -> Result<(), Error> {
         live.push(number);
     }
     enter(dstore, &live)?;
-    *lock(&dstore.order) = Order::of(memory, live);
+    let (order, twice) = Order::of(memory, live);
+    if let Some(number) = twice {
+        let what = format!("slot {number}: another one has its key");
+        tolerate(dstore.damage.as_ref(), corrupt(0, what))?;
+    }
+    *lock(&dstore.order) = order;
     for stripe in dstore.stripes.all() {
         dstore.stripes.raise(stripe, latest);
     }
@@ -220,6 +225,14 @@ fn adopt(dstore: &Dstore, number: u64, slot: &Slot, cells: u64) -> Result<(), Er
         return Err(corrupt(
             0,
             format!("slot {number}: its key lies outside the cells"),
+        ));
+    }
+    let mut bytes = Vec::new();
+    dstore.memory.key(slot, &mut bytes);
+    if dstore.hash(&bytes) != slot.hash {
+        return Err(corrupt(
+            0,
+            format!("slot {number}: its key is not that of its hash"),
         ));
     }
     if !room.slots.adopt_lines(number, 1) {

@@ -6,7 +6,7 @@
 
 use crate::map;
 use crate::support::contents::{Contents, assert_holds, assert_sound, contents};
-use crate::support::frozen::{Frozen, changed_words};
+use crate::support::frozen::{Frozen, changed_words, word};
 use crate::support::{Bed, Counted, seed};
 use everdram::engine::BatchOp;
 use everdram::{Durability, EngineKind, Error, Options, Session, Store};
@@ -100,30 +100,35 @@ fn hole_d1_replay_gives_no_block_to_another_object() {
 /// A value was written over the one before: half of the new one was there, and the old one was not.
 #[test]
 fn hole_d2_a_torn_write_is_no_write() {
-    let bed = bed();
-    let store = bed.open_with(quiet);
-    let mut session = store.session().unwrap();
-    session.put(b"key", &[1; 3 * BLOCK]).unwrap();
-    let before = frozen(&bed);
-    session.put(b"key", &[2; 3 * BLOCK]).unwrap();
-    let after = frozen(&bed);
-    // Any sectors of the data file are written, and the record is not.
-    let old = map(&[(b"key", &[1; 3 * BLOCK])]);
-    let sectors: Vec<usize> = (0..after.file("data").len())
-        .step_by(512)
-        .filter(|&at| before.file("data")[at..at + 512] != after.file("data")[at..at + 512])
-        .collect();
-    assert!(sectors.len() >= 3 * BLOCK / 512, "{}", sectors.len());
-    for some in 0..=sectors.len() {
-        let mut torn = before.clone();
-        for &at in &sectors[..some] {
-            torn.file_mut("data")[at..at + 512].copy_from_slice(&after.file("data")[at..at + 512]);
+    // In one block, and in blocks with a map.
+    for blocks in [1, 3] {
+        let bed = bed();
+        let store = bed.open_with(quiet);
+        let mut session = store.session().unwrap();
+        session.put(b"key", &vec![1; blocks * BLOCK]).unwrap();
+        let before = frozen(&bed);
+        session.put(b"key", &vec![2; blocks * BLOCK]).unwrap();
+        let after = frozen(&bed);
+        let sectors: Vec<usize> = (0..after.file("data").len())
+            .step_by(512)
+            .filter(|&at| before.file("data")[at..at + 512] != after.file("data")[at..at + 512])
+            .collect();
+        assert!(sectors.len() >= blocks * BLOCK / 512, "{}", sectors.len());
+        // Any sectors of the data file are written, and the record is not.
+        let old = map(&[(b"key", &vec![1; blocks * BLOCK])]);
+        for some in 0..=sectors.len() {
+            let mut torn = before.clone();
+            for &at in &sectors[..some] {
+                let new = &after.file("data")[at..at + 512];
+                torn.file_mut("data")[at..at + 512].copy_from_slice(new);
+            }
+            let (_place, store) = opened(&torn);
+            assert_holds(&store, &old, &format!("{some} sectors"));
         }
-        let (_place, store) = opened(&torn);
-        assert_holds(&store, &old, &format!("{some} sectors"));
+        let (_place, store) = opened(&after);
+        let new = map(&[(b"key", &vec![2; blocks * BLOCK])]);
+        assert_holds(&store, &new, "all of it");
     }
-    let (_place, store) = opened(&after);
-    assert_holds(&store, &map(&[(b"key", &[2; 3 * BLOCK])]), "all of it");
 }
 
 /// A block was given to the next value while a reader was reading it, or before the record that had freed it
@@ -193,18 +198,34 @@ fn hole_d3_a_freed_block_is_whole_until_nobody_needs_it() {
 /// The slot was shown before its record was durable: a reader saw it, then it was lost.
 #[test]
 fn hole_d4_nobody_builds_on_what_is_not_durable() {
-    let bed = bed();
-    let store = bed.open();
-    let (mut writer, mut reader) = (store.session().unwrap(), store.session().unwrap());
     for (old, new) in [(&[1; 20][..], &[2; 20][..]), (&[3; 5000], &[4; 5000])] {
+        let bed = Bed::file_in_memory().of(EngineKind::Dstore);
+        std::fs::create_dir_all(bed.path()).unwrap();
+        let faults = Faults::install(&bed.path());
+        faults.lossy();
+        let store = bed.open_with(quiet);
+        let (mut writer, mut reader) = (store.session().unwrap(), store.session().unwrap());
         writer.put(b"key", old).unwrap();
         writer.submit_put(b"key", new).unwrap();
-        assert_eq!(reader.get(b"key").unwrap().as_deref(), Some(old));
-        assert_kept(&bed, &map(&[(b"key", old)]), "submitted and killed");
-        let ticket = writer.commit().unwrap();
-        writer.wait(ticket).unwrap();
-        assert_eq!(reader.get(b"key").unwrap().as_deref(), Some(new));
-        assert_kept(&bed, &map(&[(b"key", new)]), "committed and killed");
+        assert_eq!(
+            reader.get(b"key").unwrap().as_deref(),
+            Some(old),
+            "submitted"
+        );
+        // The record is written, and does not survive.
+        faults.off_after(0);
+        let committed = writer.commit().and_then(|ticket| writer.wait(ticket));
+        assert!(committed.is_err(), "the disk is off");
+        if let Ok(found) = reader.get(b"key") {
+            assert_eq!(
+                found.as_deref(),
+                Some(old),
+                "a reader was shown what is lost"
+            );
+        }
+        drop((writer, reader, store));
+        faults.crash(seed()).unwrap();
+        assert_eq!(bed.open().len(), 1);
     }
 }
 
@@ -231,7 +252,7 @@ fn hole_d5_a_reader_that_comes_late_sees_one_version() {
         scope.spawn(|| {
             let _ended = Counted(&ended);
             let mut session = store.session().unwrap();
-            for round in (0..=255u8).cycle().take(8_000) {
+            for round in (0..=255u8).cycle().take(40_000) {
                 let length = lengths[usize::from(round) % lengths.len()];
                 session.put(b"key", &vec![round; length]).unwrap();
                 if round % 16 == 7 {
@@ -305,8 +326,8 @@ fn hole_d7_an_epoch_waits_for_who_writes_in_it() {
                 let _ended = Counted(ended);
                 let mut session = store.session().unwrap();
                 for round in 0..3_000u16 {
-                    let value = [&round.to_le_bytes()[..], &[thread; 60]].concat();
-                    session.put(&[thread, round as u8 % 40], &value).unwrap();
+                    let key = [&[thread][..], &round.to_le_bytes()].concat();
+                    session.put(&key, &[thread; 60]).unwrap();
                 }
             });
         }
@@ -316,13 +337,13 @@ fn hole_d7_an_epoch_waits_for_who_writes_in_it() {
             }
         });
     });
-    let last = |thread: u8| {
+    let of = |thread: u8| {
         (0..3_000u16).map(move |round| {
-            let value = [&round.to_le_bytes()[..], &[thread; 60]].concat();
-            (vec![thread, round as u8 % 40], value)
+            let key = [&[thread][..], &round.to_le_bytes()].concat();
+            (key, vec![thread; 60])
         })
     };
-    let model: Contents = (0..3).flat_map(last).collect();
+    let model: Contents = (0..3).flat_map(of).collect();
     assert_holds(&store, &model, "open");
     assert_kept(&bed, &model, "killed");
 }
@@ -349,6 +370,12 @@ fn hole_d8_root_and_heads_change_together() {
     checkpoint(&store);
     let after = frozen(&bed);
     assert!(store.stats().own("checkpoints") >= Some(2));
+    let sequence = |frozen: &Frozen| word(frozen.image(), LEDGERS.start + 8);
+    assert_eq!(
+        sequence(&after),
+        sequence(&before) + 1,
+        "one ledger has both"
+    );
     // Pages are fenced before the ledger: any part of the pages, and then any of the ledger.
     let changed = changed_words(before.image(), after.image());
     let (ledger, pages): (Vec<usize>, Vec<usize>) =
