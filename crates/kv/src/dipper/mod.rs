@@ -33,6 +33,7 @@ mod shadow;
 #[cfg(test)]
 mod tests;
 
+use crate::concurrency::shares::share_out;
 use crate::crl::Entry;
 use crate::error::Error;
 
@@ -92,6 +93,9 @@ pub(crate) trait Space {
     fn store(&mut self, segment: usize, at: u64, bytes: &[u8]) -> Result<(), Error>;
 }
 
+/// Bytes of a buffer of changes, unless one change has more.
+const BUFFER_BYTES: usize = 64 << 10;
+
 /// A change that was read from a log.
 #[derive(Clone, Copy, Debug)]
 struct Item<C> {
@@ -99,15 +103,17 @@ struct Item<C> {
     lsn: u64,
     change: C,
     /// Where its bytes are.
+    buffer: u32,
+    bytes: u32,
     from: usize,
-    bytes: usize,
 }
 
 /// Changes read from logs, with their bytes.
 #[derive(Debug)]
 pub(crate) struct Collected<C> {
     items: Vec<Item<C>>,
-    bytes: Vec<u8>,
+    /// The bytes of the changes. A buffer does not move when another one is full.
+    buffers: Vec<Vec<u8>>,
     /// Changes with LSNs up to this one do not count.
     floor: u64,
 }
@@ -116,7 +122,7 @@ impl<C> Default for Collected<C> {
     fn default() -> Collected<C> {
         Collected {
             items: Vec::new(),
-            bytes: Vec::new(),
+            buffers: Vec::new(),
             floor: 0,
         }
     }
@@ -125,14 +131,24 @@ impl<C> Default for Collected<C> {
 impl<C: Copy> Collected<C> {
     /// Adds a change of an object.
     pub(crate) fn push(&mut self, object: u64, lsn: u64, change: C, bytes: &[u8]) {
+        let has_room = |buffer: &Vec<u8>| buffer.capacity() - buffer.len() >= bytes.len();
+        if !self.buffers.last().is_some_and(has_room) {
+            self.buffers
+                .push(Vec::with_capacity(BUFFER_BYTES.max(bytes.len())));
+        }
+        let number = self.buffers.len() as u32 - 1;
+        let Some(buffer) = self.buffers.last_mut() else {
+            unreachable!("there is a buffer with room");
+        };
         self.items.push(Item {
             object,
             lsn,
             change,
-            from: self.bytes.len(),
-            bytes: bytes.len(),
+            buffer: number,
+            bytes: bytes.len() as u32,
+            from: buffer.len(),
         });
-        self.bytes.extend_from_slice(bytes);
+        buffer.extend_from_slice(bytes);
     }
 
     /// Everything that was changed up to this LSN, of any object, is gone. The root keeps it.
@@ -142,10 +158,10 @@ impl<C: Copy> Collected<C> {
 
     /// Adds what another thread has collected.
     fn append(&mut self, other: Collected<C>) {
-        let shift = self.bytes.len();
-        self.bytes.extend_from_slice(&other.bytes);
+        let shift = self.buffers.len() as u32;
+        self.buffers.extend(other.buffers);
         self.items.extend(other.items.into_iter().map(|item| Item {
-            from: item.from + shift,
+            buffer: item.buffer + shift,
             ..item
         }));
         self.raise_floor(other.floor);
@@ -156,23 +172,16 @@ impl<C: Copy> Collected<C> {
     fn by_object(
         &mut self,
         floor: u64,
-        mut each: impl FnMut(Changes<'_, C>) -> Result<(), Error>,
+        each: impl FnMut(Changes<'_, C>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.items.retain(|item| item.lsn > floor);
-        self.items
-            .sort_unstable_by_key(|item| (item.object, item.lsn));
-        let mut objects = self.items.chunk_by(|one, next| one.object == next.object);
-        objects.try_for_each(|items| {
-            each(Changes {
-                items,
-                bytes: &self.bytes,
-            })
-        })
+        one_by_one(&mut self.items, &self.buffers, each)
     }
 
     fn clear(&mut self) {
         self.items.clear();
-        self.bytes.clear();
+        self.buffers.truncate(1);
+        self.buffers.iter_mut().for_each(Vec::clear);
     }
 
     /// Changes collected.
@@ -181,11 +190,41 @@ impl<C: Copy> Collected<C> {
     }
 }
 
+impl<C: Copy + Send + Sync> Collected<C> {
+    /// As [`Collected::by_object`], on several threads, each with objects of its own.
+    fn by_object_together(
+        &self,
+        threads: usize,
+        floor: u64,
+        each: impl Fn(Changes<'_, C>) -> Result<(), Error> + Sync,
+    ) -> Result<(), Error> {
+        // Neighbours together: they share pages.
+        let part = |object: u64| (object / 64) as usize % threads;
+        let apply = |number: usize| {
+            let own = |item: &&Item<C>| item.lsn > floor && part(item.object) == number;
+            let mut items: Vec<Item<C>> = self.items.iter().filter(own).copied().collect();
+            one_by_one(&mut items, &self.buffers, &each)
+        };
+        share_out(threads, threads, apply).map(drop)
+    }
+}
+
+/// Calls `each` with the changes of one object after the other, in ascending order.
+fn one_by_one<C: Copy>(
+    items: &mut [Item<C>],
+    buffers: &[Vec<u8>],
+    mut each: impl FnMut(Changes<'_, C>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    items.sort_unstable_by_key(|item| (item.object, item.lsn));
+    let mut objects = items.chunk_by(|one, next| one.object == next.object);
+    objects.try_for_each(|items| each(Changes { items, buffers }))
+}
+
 /// Changes of one object, at least one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Changes<'a, C> {
     items: &'a [Item<C>],
-    bytes: &'a [u8],
+    buffers: &'a [Vec<u8>],
 }
 
 impl<'a, C: Copy> Changes<'a, C> {
@@ -196,9 +235,11 @@ impl<'a, C: Copy> Changes<'a, C> {
 
     /// LSN, change and bytes of each, in the order of LSNs.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, C, &'a [u8])> + use<'a, C> {
-        let bytes = self.bytes;
+        let buffers = self.buffers;
         self.items.iter().map(move |item| {
-            let Some(own) = bytes.get(item.from..item.from + item.bytes) else {
+            let buffer = buffers.get(item.buffer as usize);
+            let own = item.from..item.from + item.bytes as usize;
+            let Some(own) = buffer.and_then(|buffer| buffer.get(own)) else {
                 unreachable!("the bytes of a change were not collected");
             };
             (item.lsn, item.change, own)

@@ -61,16 +61,17 @@ impl<C: Copy + Send + Sync> Found<C> {
         shadow.floor.max(self.collected.floor)
     }
 
-    /// Calls `each` with the changes above `floor`, one object after the other.
+    /// Calls `each` with the changes above `floor`, object after object, on several threads.
     ///
     /// # Errors
     /// Those of `each`.
     pub(crate) fn by_object(
-        &mut self,
+        &self,
+        threads: usize,
         floor: u64,
-        each: impl FnMut(Changes<'_, C>) -> Result<(), Error>,
+        each: impl Fn(Changes<'_, C>) -> Result<(), Error> + Sync,
     ) -> Result<(), Error> {
-        self.collected.by_object(floor, each)
+        self.collected.by_object_together(threads, floor, each)
     }
 }
 

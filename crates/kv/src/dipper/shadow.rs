@@ -21,6 +21,7 @@
 //!   the segments grow. So a checkpoint never fails for want of room, and writers may wait for it.
 
 use super::Space;
+use crate::concurrency::shares::share;
 use crate::crl::Notes;
 use crate::error::{Error, corrupt};
 use everdram_pm::lock::lock;
@@ -28,7 +29,6 @@ use everdram_pm::{Lane, Pool, Secret, Unfenced};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 const REFERENCE: usize = 16;
 const SALT: u64 = 0x73;
@@ -302,11 +302,15 @@ impl Shadow {
         lock(&self.room).pages * self.shape.page_bytes
     }
 
-    /// Bytes of a segment that were ever written.
+    /// Bytes of a segment up to the last page that was ever written.
     pub(crate) fn segment_bytes(&self, segment: usize) -> u64 {
-        let pages = self.logical();
-        let own = pages.saturating_sub(segment as u64);
-        own.div_ceil(self.shape.segments as u64) * self.shape.page_bytes
+        let pages = self.levels.first().map_or(&[][..], Vec::as_slice);
+        let own = pages.iter().skip(segment).step_by(self.shape.segments);
+        let last = own
+            .enumerate()
+            .filter(|(_, page)| page.at != 0)
+            .max_by_key(|(number, _)| *number);
+        last.map_or(0, |(number, _)| (number as u64 + 1) * self.shape.page_bytes)
     }
 
     /// Bytes of its extents, and of these, free ones.
@@ -417,43 +421,23 @@ impl Shadow {
     /// [`Error::Corrupt`], without the path; those of `store`.
     pub(crate) fn copy_out(&self, threads: usize, store: Store<'_>) -> Result<(), Error> {
         const TOGETHER: usize = 64;
-        let next = AtomicUsize::new(0);
-        let copy = || {
-            let mut bytes = vec![0; self.shape.page_bytes as usize];
-            loop {
-                let from = next.fetch_add(TOGETHER, Ordering::Relaxed);
-                if from >= self.logical() as usize {
-                    return Ok(());
+        let pages = self.logical() as usize;
+        let page = || vec![0; self.shape.page_bytes as usize];
+        share(threads, pages.div_ceil(TOGETHER), page, |bytes, turn| {
+            let from = turn * TOGETHER;
+            for number in from..(from + TOGETHER).min(pages) {
+                if self.levels[0][number].at == 0 {
+                    continue;
                 }
-                for number in from..(from + TOGETHER).min(self.logical() as usize) {
-                    if self.levels[0][number].at == 0 {
-                        continue;
-                    }
-                    let read = self.read(0, number as u64, &mut bytes);
-                    let read = self.accept(read, 0, number as u64, &mut bytes);
-                    let copied = read.and_then(|()| {
-                        let segment = number % self.shape.segments;
-                        let at = (number / self.shape.segments) as u64 * self.shape.page_bytes;
-                        store(segment, at, &bytes)
-                    });
-                    if copied.is_err() {
-                        next.store(usize::MAX / 2, Ordering::Relaxed);
-                        return copied;
-                    }
-                }
+                let read = self.read(0, number as u64, bytes);
+                self.accept(read, 0, number as u64, bytes)?;
+                let segment = number % self.shape.segments;
+                let at = (number / self.shape.segments) as u64 * self.shape.page_bytes;
+                store(segment, at, bytes)?;
             }
-        };
-        std::thread::scope(|scope| {
-            let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, copy).ok();
-            let others: Vec<_> = (1..threads).filter_map(spawn).collect();
-            let own = copy();
-            others
-                .into_iter()
-                .fold(own, |result, thread| match thread.join() {
-                    Ok(other) => result.and(other),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                })
+            Ok(())
         })
+        .map(drop)
     }
 
     /// Pages that were changed since the last flush.

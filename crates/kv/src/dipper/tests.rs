@@ -95,14 +95,13 @@ impl Open {
         let ledger = ledger.unwrap_or_else(|| Ledger::first(&mut found.lane, LOGS));
         let shadow = Shadow::open(pool, shape(), notes, false)?;
         let logs = Logs::new(Arc::clone(pool), logs, ledger);
-        let mut memory = Memory::default();
         let copied = parking_lot::Mutex::new(Memory::default());
         shadow.copy_out(2, &|segment, at, bytes| {
             copied.lock().store(segment, at, bytes)
         })?;
-        memory.0.append(&mut copied.into_inner().0);
-        let mut found = Found::read(pool, &logs, &Counters, 2, &|_, _| {})?;
-        found.by_object(0, |changes| Counters.apply(&mut memory, changes))?;
+        let found = Found::read(pool, &logs, &Counters, 2, &|_, _| {})?;
+        found.by_object(2, 0, |changes| Counters.apply(&mut *copied.lock(), changes))?;
+        let memory = copied.into_inner();
         let dipper = Dipper::new(logs, shadow, shape().piece);
         Ok(Open {
             dipper,

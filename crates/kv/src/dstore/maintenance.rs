@@ -1,9 +1,10 @@
-//! The engine's background thread: checkpoints, expired keys, and the sweep after everything was removed.
-//! Correctness does not need it: a session that finds no room does the same work.
+//! The engine's background threads. One makes checkpoints, removes expired keys, and sweeps after everything
+//! was removed; one lets room grow ahead of the writers. Correctness does not need them: a session that finds
+//! no room does the same work.
 
 use super::Dstore;
 use super::layout::grains;
-use super::room::Freed;
+use super::room::{Freed, Grow};
 use super::session::DstoreSession;
 use crate::concurrency::retired::Retired;
 use crate::concurrency::seam::few;
@@ -197,6 +198,20 @@ impl Dstore {
         self.room.free_survived(&self.pool);
         Ok(worked)
     }
+
+    /// Lets what is nearly used up grow. `false`: there was nothing to do.
+    fn grow_some(&self) -> Result<bool, Error> {
+        if self.healthy().is_err() {
+            return Ok(false);
+        }
+        let grow = Grow {
+            dipper: &self.dipper,
+            machine: &self.machine,
+            memory: &self.memory,
+            cow: self.cow.as_ref(),
+        };
+        self.room.grow_ahead(&self.values.blocks, &grow)
+    }
 }
 
 impl Recovered for Dstore {
@@ -211,6 +226,17 @@ impl Recovered for Dstore {
                     Ok(false) | Err(_) => PERIOD,
                 }
             });
+        // Another thread, because writers go on while a checkpoint takes its time.
+        let weak = Arc::downgrade(&self);
+        self.growth.start(
+            weak,
+            "everdram-room",
+            &self.halted,
+            |dstore, _| match dstore.grow_some() {
+                Ok(true) => Duration::ZERO,
+                Ok(false) | Err(_) => PERIOD,
+            },
+        );
     }
 
     fn damage(&self) -> Option<&Arc<Damage>> {
@@ -251,19 +277,20 @@ impl Recovered for Dstore {
 
     #[cfg(feature = "lab")]
     fn tend(self: Arc<Self>, cursor: &mut u64) -> Result<(), Error> {
-        while self.tend_some(cursor, true)? {}
+        while self.tend_some(cursor, true)? || self.grow_some()? {}
         Ok(())
     }
 
     #[cfg(feature = "lab")]
     fn jobs(self: Arc<Self>) -> Vec<crate::engine::jobs::Job> {
-        let (tended, forced) = (Arc::clone(&self), self);
+        let (tended, forced, grown) = (Arc::clone(&self), Arc::clone(&self), self);
         let (mut cursor, mut second) = (0, 0);
         vec![
             crate::engine::jobs::Job::new("tend", move || tended.tend_some(&mut cursor, false)),
             crate::engine::jobs::Job::new("checkpoint", move || {
                 forced.tend_some(&mut second, true)
             }),
+            crate::engine::jobs::Job::new("grow", move || grown.grow_some()),
         ]
     }
 
@@ -286,5 +313,90 @@ impl Recovered for Dstore {
             is_scattered: true,
             blocks_left: self.values.blocks.first() + parcels + 8,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::EngineSession;
+    use crate::engine::kind::EngineKind;
+    use crate::engine::open;
+    use crate::options::{DstoreOptions, Options};
+    use std::path::Path;
+
+    /// A store for so many small objects at first, without a background thread.
+    fn open(path: &Path, objects: u64, bytes_max: u64) -> Arc<Dstore> {
+        let options = Options {
+            engine: Some(EngineKind::Dstore),
+            initial_bytes: objects * 512,
+            dstore: DstoreOptions {
+                block_bytes: 512,
+                inline_bytes: 0,
+                data_bytes_max: bytes_max,
+                ..DstoreOptions::default()
+            },
+            ..Options::default()
+        };
+        let pool = open::pool(path, &options).unwrap();
+        Dstore::over(pool, path, &options).unwrap()
+    }
+
+    fn put(session: &mut DstoreSession, objects: std::ops::Range<u64>) -> Result<(), Error> {
+        for number in objects {
+            session.put(&number.to_le_bytes(), b"value", 0)?;
+        }
+        session.commit_pending()
+    }
+
+    #[test]
+    fn room_grows_ahead_of_the_writers() {
+        const FIRST: u64 = 32 << 10;
+        let dir = tempfile::tempdir().unwrap();
+        let dstore = open(&dir.path().join("pool"), FIRST, 1 << 40);
+        let sizes = || {
+            let room = &dstore.room;
+            let ends = [&room.slots, &room.cells, &room.blocks].map(|lines| lines.chunks());
+            (ends, dstore.values.blocks.end())
+        };
+        let begin = sizes();
+        let mut session = DstoreSession::new(Arc::clone(&dstore)).unwrap();
+        for first in (0..FIRST * 5 / 4).step_by(128) {
+            let before = sizes();
+            put(&mut session, first..first + 128).unwrap();
+            assert_eq!(sizes(), before, "a put waited for growth, at {first}");
+            dstore.grow_some().unwrap();
+        }
+        let end = sizes();
+        assert!(
+            (0..3).all(|nth| end.0[nth] > begin.0[nth]),
+            "{begin:?} {end:?}"
+        );
+        assert!(
+            end.1 < begin.1 * 3 / 2,
+            "too much is ahead: {begin:?} {end:?}"
+        );
+    }
+
+    /// Where the data file cannot grow ahead, writers get the last block all the same.
+    #[test]
+    fn what_cannot_grow_ahead_is_left_to_the_writers() {
+        const FIRST: u64 = 32 << 10;
+        let dir = tempfile::tempdir().unwrap();
+        let bytes_max = (FIRST + 1024) * 512;
+        let dstore = open(&dir.path().join("pool"), FIRST, bytes_max);
+        let (begin, mut objects) = (dstore.values.blocks.end(), 0);
+        let mut session = DstoreSession::new(Arc::clone(&dstore)).unwrap();
+        let full = loop {
+            if let Err(error) = put(&mut session, objects..objects + 32) {
+                break error;
+            }
+            objects += 32;
+            dstore.grow_some().unwrap();
+        };
+        assert!(matches!(full, Error::NoSpace(_)), "{full}");
+        let blocks = &dstore.values.blocks;
+        assert!(begin < blocks.end() && blocks.end() * 512 == bytes_max);
+        assert!(objects + 32 + blocks.first() > blocks.end(), "{objects}");
     }
 }

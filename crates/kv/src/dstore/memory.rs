@@ -6,18 +6,20 @@
 //!
 //! A reader is pinned. A slot or cell that it can find is given to another object only when it has left.
 
-use super::layout::{BUSY, CELLS, GRAIN_BYTES, SLOT_BYTES, SLOTS, Slot};
+use super::layout::{BUSY, CELLS, GRAIN_BYTES, SEGMENTS, SLOT_BYTES, SLOTS, Slot};
 use crate::concurrency::seam::publishes;
 use crate::concurrency::stripes::Backoff;
 use crate::dipper::Space;
 use crate::error::Error;
 use everdram_pm::{Dram, DramLine, DramRefused};
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// See the module text.
 pub(super) struct Memory {
     slots: Dram,
     cells: Dram,
+    /// Bytes of each segment that were asked for; a little more may be usable.
+    used: [AtomicU64; SEGMENTS],
 }
 
 pub(super) fn refused(error: DramRefused) -> Error {
@@ -30,6 +32,7 @@ impl Memory {
         Ok(Memory {
             slots: reserve()?,
             cells: reserve()?,
+            used: [const { AtomicU64::new(0) }; SEGMENTS],
         })
     }
 
@@ -48,17 +51,19 @@ impl Memory {
     /// # Errors
     /// [`Error::NoSpace`].
     pub(super) fn grow(&self, segment: usize, bytes: u64) -> Result<(), Error> {
-        self.segment(segment).grow_to(bytes).map_err(refused)
+        self.segment(segment).grow_to(bytes).map_err(refused)?;
+        self.used[segment].fetch_max(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Bytes for which a segment has grown.
+    pub(super) fn used_bytes(&self, segment: usize) -> u64 {
+        self.used[segment].load(Ordering::Relaxed)
     }
 
     /// Usable bytes of both segments.
     pub(super) fn bytes(&self) -> u64 {
         self.slots.bytes() + self.cells.bytes()
-    }
-
-    /// Usable bytes of the cells.
-    pub(super) fn cells_bytes(&self) -> u64 {
-        self.cells.bytes()
     }
 
     /// Slots that can be used.
@@ -119,7 +124,7 @@ impl Memory {
         let words = key.len().next_multiple_of(8) as u64;
         let own = self.cells.words(slot.key_cell * GRAIN_BYTES, words);
         let (chunks, rest) = key.as_chunks::<8>();
-        let same = |(word, bytes): (&std::sync::atomic::AtomicU64, &[u8; 8])| {
+        let same = |(word, bytes): (&AtomicU64, &[u8; 8])| {
             word.load(Ordering::Relaxed) == u64::from_le_bytes(*bytes)
         };
         let mut last = [0; 8];
@@ -218,7 +223,10 @@ impl Space for &Memory {
     }
 
     fn store(&mut self, segment: usize, at: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.grow(segment, at + bytes.len() as u64)?;
+        let end = at + bytes.len() as u64;
+        if end > self.used_bytes(segment) {
+            self.grow(segment, end)?;
+        }
         self.store_at(segment, at, bytes);
         Ok(())
     }

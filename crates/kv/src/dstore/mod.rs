@@ -41,6 +41,7 @@ mod write;
 use crate::concurrency::retired::Retired;
 use crate::crl::{Ledger, Logs, RecordAt, Step};
 use crate::dipper::{Dipper, Shadow};
+use crate::engine::background::Background;
 use crate::engine::base::Base;
 use crate::engine::damage::Damage;
 use crate::engine::persist_on_read::ReadFlusher;
@@ -96,6 +97,8 @@ pub(crate) struct Dstore {
     /// Keys at the end of recovery.
     keys_before: AtomicU64,
     recovery: Mutex<recovery::Summary>,
+    /// Lets room grow ahead of the writers.
+    growth: Background,
     closed: AtomicBool,
 }
 
@@ -146,7 +149,7 @@ impl Dstore {
                 "the system `{system}` exists to be measured on memory; choose the medium `emulated` or `pmem`"
             )));
         }
-        let begun = std::time::Instant::now();
+        let mut timing = recovery::Timing::begin();
         let base = Base::new(Arc::clone(&pool), path, options, OWN_SESSIONS);
         let file = pool.open_blocks(&BlocksOptions {
             path: options.dstore.data.clone(),
@@ -177,8 +180,16 @@ impl Dstore {
         };
         machine.limit(shadow.segment_bytes_max());
         let memory = Memory::new()?;
-        let recovered =
-            recovery::load(&pool, &shadow, &logs, &machine, &memory, options).map_err(at_path)?;
+        let recovered = recovery::load(
+            &pool,
+            &shadow,
+            &logs,
+            &machine,
+            &memory,
+            options,
+            &mut timing,
+        )
+        .map_err(at_path)?;
         let depth = options.index_depth();
         let index = Index::new(
             Arc::clone(&base.epochs),
@@ -210,17 +221,15 @@ impl Dstore {
             sweeps: AtomicBool::new(false),
             keys_before: AtomicU64::new(0),
             recovery: Mutex::default(),
+            growth: Background::default(),
             closed: AtomicBool::new(false),
             base,
         });
-        recovery::build(&dstore, options).map_err(at_path)?;
+        recovery::build(&dstore, options, &mut timing).map_err(at_path)?;
         if let Some(cow) = &dstore.cow {
             cow.change_all();
         }
-        *dstore.recovery.lock() = recovery::Summary {
-            records: recovered.records,
-            microseconds: begun.elapsed().as_micros() as u64,
-        };
+        *dstore.recovery.lock() = timing.end(recovered.records);
         Ok(dstore)
     }
 
@@ -355,6 +364,9 @@ impl Engine for Dstore {
         let counts = self.dipper.counts();
         let count = |counter: &AtomicU64| Some(counter.load(Ordering::Relaxed));
         let recovery = *self.recovery.lock();
+        let phases = recovery
+            .phases
+            .map(|(name, microseconds)| (name, Some(microseconds)));
         Stats {
             keys: self.len(),
             used_bytes: taken * block,
@@ -362,7 +374,7 @@ impl Engine for Dstore {
             index_bytes: self.index.bytes() + self.memory.bytes() + lock(&self.order).bytes(),
             blocks_free: self.room.blocks.free(),
             blocks_sealed: taken,
-            own: vec![
+            own: [
                 ("data_file_bytes", Some(self.values.blocks.backed_bytes())),
                 ("data_used_bytes", Some(taken * block)),
                 ("metadata_dram_bytes", Some(self.memory.bytes())),
@@ -371,7 +383,10 @@ impl Engine for Dstore {
                 ("checkpoints", count(&counts.checkpoints)),
                 ("checkpoint_changes", count(&counts.changes)),
                 ("checkpoint_written_bytes", count(&counts.bytes)),
-            ],
+            ]
+            .into_iter()
+            .chain(phases)
+            .collect(),
             recovery_us: recovery.microseconds,
             recovered_records: recovery.records,
             ..self.base.stats()
@@ -395,6 +410,7 @@ impl Engine for Dstore {
 
     fn close(&self) -> Result<(), Error> {
         self.background.stop();
+        self.growth.stop();
         if self.read_only || self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
@@ -410,6 +426,7 @@ impl Engine for Dstore {
 impl Drop for Dstore {
     fn drop(&mut self) {
         self.background.stop();
+        self.growth.stop();
         // Drop cannot return the error; the next open recovers what this close did not finish.
         let _ = self.close();
     }

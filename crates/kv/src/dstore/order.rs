@@ -8,7 +8,11 @@
 //! The paper's B-tree has a copy in persistent memory, and each checkpoint changes it. Here a start sorts the
 //! keys instead: the order follows from the slots, as free space does.
 
+use super::layout::Slot;
 use super::memory::Memory;
+use crate::concurrency::shares::share_out;
+use crate::error::Error;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -20,6 +24,21 @@ const LEAF: usize = 256;
 struct Entry {
     word: u64,
     slot: u64,
+}
+
+/// How keys begin, as far as some of them have been looked at.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Beginning(Option<Vec<u8>>);
+
+/// Keys that one thread has met, on their way into order.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    /// How they are expected to begin. The words of the entries are those behind it.
+    guess: Vec<u8>,
+    /// Bytes of it with which all of them do begin.
+    shared: usize,
+    entries: Vec<Entry>,
+    key: Vec<u8>,
 }
 
 #[derive(Debug, Default)]
@@ -58,61 +77,156 @@ impl Default for Order {
     }
 }
 
+impl Beginning {
+    /// Shortens the beginning until this key has it.
+    pub(super) fn meet(&mut self, key: &[u8]) {
+        match &mut self.0 {
+            Some(beginning) => beginning.truncate(shared(beginning, key)),
+            None => self.0 = Some(key.to_vec()),
+        }
+    }
+}
+
+impl Keys {
+    pub(super) fn new(beginning: &Beginning) -> Keys {
+        let guess = beginning.0.clone().unwrap_or_default();
+        Keys {
+            shared: guess.len(),
+            guess,
+            ..Keys::default()
+        }
+    }
+
+    /// Adds the key of a slot.
+    #[inline]
+    pub(super) fn add(&mut self, memory: &Memory, slot: &Slot, number: u64) {
+        self.key.clear();
+        memory.key(slot, &mut self.key);
+        if !self.key.starts_with(&self.guess[..self.shared]) {
+            self.shared = shared(&self.guess, &self.key);
+        }
+        self.entries.push(Entry {
+            word: word_of(&self.key, self.guess.len()),
+            slot: number,
+        });
+    }
+}
+
+/// Words that part sorted runs into about `count` parts of the same size; the last part has no end.
+fn quantiles(runs: &[Vec<Entry>], count: usize) -> Vec<Option<u64>> {
+    const SAMPLES: usize = 256;
+    let sample = |run: &Vec<Entry>| {
+        let places = (0..SAMPLES).map(|nth| nth * run.len() / SAMPLES);
+        let words = places.filter_map(|place| run.get(place));
+        words.map(|entry| entry.word).collect::<Vec<u64>>()
+    };
+    let mut words: Vec<u64> = runs.iter().flat_map(sample).collect();
+    words.sort_unstable();
+    let ends = (1..count).map(|nth| words.get(nth * words.len() / count).copied());
+    ends.chain([None]).collect()
+}
+
+/// The entries of sorted runs with words from `from` on, and below `to`, sorted.
+fn part_of(runs: &[Vec<Entry>], from: Option<u64>, to: Option<u64>) -> Vec<Entry> {
+    let mut part = Vec::new();
+    for run in runs {
+        let place = |word: Option<u64>, none: usize| {
+            word.map_or(none, |word| run.partition_point(|entry| entry.word < word))
+        };
+        let (from, to) = (place(from, 0), place(to, run.len()));
+        part.extend_from_slice(run.get(from..to).unwrap_or(&[]));
+    }
+    // Stable sorting finds the runs and merges them.
+    part.sort_by_key(|entry| entry.word);
+    part
+}
+
+/// Leaves of entries that are sorted by their words, which lie behind byte `begin` of the keys; and one of
+/// two slots with the same key.
+fn leaves_of(memory: &Memory, mut entries: Vec<Entry>, begin: usize) -> (Vec<Leaf>, Option<u64>) {
+    let mut twice = None;
+    for alike in entries.chunk_by_mut(|one, next| one.word == next.word) {
+        if alike.len() > 1 {
+            alike.sort_by_cached_key(|entry| key_of(memory, entry));
+            let mut pairs = alike.windows(2);
+            let same = pairs.find(|pair| key_of(memory, &pair[0]) == key_of(memory, &pair[1]));
+            twice = same.map(|pair| pair[1].slot).or(twice);
+        }
+    }
+    let leaves = entries.chunks(LEAF * 3 / 4).map(|part| {
+        let mut leaf = Leaf {
+            shared: begin,
+            entries: part.to_vec(),
+        };
+        // Words that are alike make look-ups read keys.
+        if part.windows(2).any(|pair| pair[0].word == pair[1].word) {
+            leaf.share(memory);
+        }
+        leaf
+    });
+    (leaves.collect(), twice)
+}
+
+fn key_of(memory: &Memory, entry: &Entry) -> Vec<u8> {
+    let mut key = Vec::new();
+    memory.key_of(entry.slot, &mut key);
+    key
+}
+
+/// Reads the eight bytes of each key behind byte `from`.
+fn reword(memory: &Memory, entries: &mut [Entry], from: usize) {
+    let mut key = Vec::new();
+    for entry in entries {
+        key.clear();
+        memory.key_of(entry.slot, &mut key);
+        entry.word = word_of(&key, from);
+    }
+}
+
 impl Order {
-    /// The order of the keys of these slots; and one of two slots with the same key, which no store has.
-    pub(super) fn of(memory: &Memory, slots: Vec<u64>) -> (Order, Option<u64>) {
-        let key_of = |slot: u64| {
-            let mut key = Vec::new();
-            memory.key_of(slot, &mut key);
-            key
+    /// The order of keys that several threads have met; and one of two slots with the same key, which no
+    /// store has.
+    ///
+    /// # Errors
+    /// None.
+    pub(super) fn of(
+        memory: &Memory,
+        threads: usize,
+        met: Vec<Keys>,
+    ) -> Result<(Order, Option<u64>), Error> {
+        let begins = met.iter().filter(|keys| !keys.entries.is_empty());
+        let Some(begin) = begins.map(|keys| keys.shared).min() else {
+            return Ok((Order::default(), None));
         };
-        let Some(first) = slots.first().map(|slot| key_of(*slot)) else {
-            return (Order::default(), None);
-        };
-        let mut begin = first.len();
-        let mut key = Vec::new();
-        for slot in &slots {
-            key.clear();
-            memory.key_of(*slot, &mut key);
-            begin = shared(&first[..begin], &key);
-        }
-        let mut entries: Vec<Entry> = Vec::with_capacity(slots.len());
-        for slot in slots {
-            key.clear();
-            memory.key_of(slot, &mut key);
-            let word = word_of(&key, begin);
-            entries.push(Entry { word, slot });
-        }
-        entries.sort_unstable_by_key(|entry| entry.word);
-        // Keys with the same eight bytes are compared whole.
-        let mut twice = None;
-        for alike in entries.chunk_by_mut(|one, next| one.word == next.word) {
-            if alike.len() > 1 {
-                alike.sort_by_cached_key(|entry| key_of(entry.slot));
-                let mut pairs = alike.windows(2);
-                let same = pairs.find(|pair| key_of(pair[0].slot) == key_of(pair[1].slot));
-                twice = same.map(|pair| pair[1].slot).or(twice);
+        let met: Vec<Mutex<Keys>> = met.into_iter().map(Mutex::new).collect();
+        let runs = share_out(threads, met.len(), |number| {
+            let mut keys = std::mem::take(&mut *met[number].lock());
+            if begin < keys.guess.len() {
+                reword(memory, &mut keys.entries, begin);
             }
-        }
-        let mut order = Order::default();
-        let mut before: Vec<u8> = Vec::new();
-        order.leaves.clear();
-        for part in entries.chunks(LEAF * 3 / 4) {
-            let [low, high] = [part.first(), part.last()]
-                .map(|entry| entry.map_or_else(Vec::new, |entry| key_of(entry.slot)));
-            let at = match order.leaves.is_empty() {
-                true => Box::default(),
-                false => separator(&before, &low),
+            keys.entries.sort_unstable_by_key(|entry| entry.word);
+            Ok(keys.entries)
+        })?;
+        let ends = quantiles(&runs, threads);
+        let leaves = share_out(threads, ends.len(), |number| {
+            let from = number.checked_sub(1).map(|before| ends[before]);
+            let (from, to) = (from.flatten(), ends[number]);
+            Ok(leaves_of(memory, part_of(&runs, from, to), begin))
+        })?;
+        let twice = leaves.iter().find_map(|(_, twice)| *twice);
+        let mut before: Option<Vec<u8>> = None;
+        let leaves = leaves.into_iter().flat_map(|(leaves, _)| leaves);
+        let named = leaves.map(|leaf| {
+            let [low, high] = leaf.ends(memory);
+            let at = match &before {
+                None => Box::default(),
+                Some(before) => separator(before, &low),
             };
-            let mut leaf = Leaf {
-                shared: shared(&low, &high),
-                entries: part.to_vec(),
-            };
-            leaf.reword(memory);
-            order.leaves.insert(at, leaf);
-            before = high;
-        }
-        (order, twice)
+            before = Some(high);
+            (at, leaf)
+        });
+        let leaves = named.collect();
+        Ok((Order { leaves }, twice))
     }
 
     /// The leaf of a key, and where the leaf begins.
@@ -133,6 +247,9 @@ impl Order {
             Err(place) => place,
         };
         let word = word_of(key, leaf.shared);
+        if leaf.entries.len() == leaf.entries.capacity() {
+            leaf.entries.reserve_exact(LEAF / 8);
+        }
         leaf.entries.insert(place, Entry { word, slot });
         if leaf.entries.len() < LEAF {
             return;
@@ -146,21 +263,10 @@ impl Order {
             shared: 0,
             entries: leaf.entries.split_off(middle),
         };
-        let ends = [
-            leaf.entries.last(),
-            upper.entries.first(),
-            upper.entries.last(),
-        ];
-        let [high, low, top] = ends.map(|entry| {
-            let mut key = Vec::new();
-            if let Some(entry) = entry {
-                memory.key_of(entry.slot, &mut key);
-            }
-            key
-        });
+        leaf.entries.shrink_to_fit();
         leaf.share(memory);
-        upper.shared = shared(&low, &top);
-        upper.reword(memory);
+        upper.share(memory);
+        let ([_, high], [low, _]) = (leaf.ends(memory), upper.ends(memory));
         self.leaves.insert(separator(&high, &low), upper);
     }
 
@@ -266,32 +372,21 @@ impl Leaf {
         let both = shared(&own, key);
         if both < self.shared {
             self.shared = both;
-            self.reword(memory);
+            reword(memory, &mut self.entries, both);
         }
+    }
+
+    /// The first and the last key.
+    fn ends(&self, memory: &Memory) -> [Vec<u8>; 2] {
+        [self.entries.first(), self.entries.last()]
+            .map(|entry| entry.map_or_else(Vec::new, |entry| key_of(memory, entry)))
     }
 
     /// Finds the common beginning anew.
     fn share(&mut self, memory: &Memory) {
-        let key_of = |entry: Option<&Entry>| {
-            let mut key = Vec::new();
-            if let Some(entry) = entry {
-                memory.key_of(entry.slot, &mut key);
-            }
-            key
-        };
-        let [low, high] = [self.entries.first(), self.entries.last()].map(key_of);
+        let [low, high] = self.ends(memory);
         self.shared = shared(&low, &high);
-        self.reword(memory);
-    }
-
-    /// Reads the eight bytes of each key.
-    fn reword(&mut self, memory: &Memory) {
-        let mut key = Vec::new();
-        for entry in &mut self.entries {
-            key.clear();
-            memory.key_of(entry.slot, &mut key);
-            entry.word = word_of(&key, self.shared);
-        }
+        reword(memory, &mut self.entries, self.shared);
     }
 }
 
@@ -319,6 +414,28 @@ mod tests {
                 slots,
                 grains,
             }
+        }
+
+        /// The order of these slots, which several threads have met in another order.
+        fn sorted(&self, threads: usize, looks: usize, slots: &[u64]) -> Order {
+            let mut slots = slots.to_vec();
+            slots.sort_unstable();
+            let mut beginning = Beginning::default();
+            for slot in slots.iter().take(looks) {
+                let mut key = Vec::new();
+                self.memory.key_of(*slot, &mut key);
+                beginning.meet(&key);
+            }
+            let mut met: Vec<super::Keys> =
+                (0..threads).map(|_| super::Keys::new(&beginning)).collect();
+            for &number in &slots {
+                let (slot, _) = self.memory.slot(number);
+                met[number as usize % threads].add(&self.memory, &slot, number);
+            }
+            let (order, twice) = Order::of(&self.memory, threads, met).unwrap();
+            let distinct: BTreeSet<u64> = slots.iter().copied().collect();
+            assert_eq!(twice.is_some(), distinct.len() < slots.len(), "{twice:?}");
+            order
         }
 
         fn add(&mut self, key: &[u8]) -> u64 {
@@ -367,18 +484,18 @@ mod tests {
         }
         let expected: Vec<u64> = model.values().copied().collect();
         assert_eq!(order.slots().collect::<Vec<u64>>(), expected);
-        let (sorted, twice) = Order::of(
-            &keys.memory,
-            order.slots().collect::<BTreeSet<_>>().into_iter().collect(),
-        );
-        assert_eq!(
-            (sorted.slots().collect::<Vec<u64>>(), twice),
-            (expected.clone(), None)
-        );
-        let (first, again) = (expected[0], expected[expected.len() / 2]);
-        let (_, twice) = Order::of(&keys.memory, vec![first, again, again]);
-        assert_eq!(twice, Some(again));
-        for order in [&order, &sorted] {
+        // As after a start: of three threads, which have guessed well or badly how keys begin, or of one.
+        let sorted = [
+            (1, 0),
+            (3, 0),
+            (3, 1),
+            (3, 5),
+            (1, usize::MAX),
+            (3, usize::MAX),
+        ];
+        let sorted = sorted.map(|(threads, looks)| keys.sorted(threads, looks, &expected));
+        for order in std::iter::once(&order).chain(&sorted) {
+            assert_eq!(order.slots().collect::<Vec<u64>>(), expected);
             for _ in 0..300 {
                 let from = key(&mut random);
                 for bound in [Bound::Included(&from[..]), Bound::Excluded(&from[..])] {
@@ -390,6 +507,8 @@ mod tests {
                 }
             }
         }
+        let again = [&expected[..], &expected[expected.len() / 2..][..1]].concat();
+        keys.sorted(3, 5, &again);
         for (key, slot) in &model {
             order.remove(&keys.memory, key, *slot);
         }

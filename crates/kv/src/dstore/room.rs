@@ -3,11 +3,16 @@
 //! Nothing of this is persistent. What is in use follows from the slots that live, so nothing can leak (the
 //! paper copies the state of its allocators with each checkpoint).
 //!
+//! What is nearly used up grows in the background, so that writers do not wait for the disk. A store of a few
+//! chunks has nothing ahead.
+//!
 //! What an object does not use any more is used again when no reader can be looking at it, and blocks only
 //! when the record that freed them survives, too: a crash before that brings the old object back (D3).
 
 use super::baselines::copy_on_write::CopyOnWrite;
-use super::layout::{CELLS, GRAIN_BYTES, GRAINS_CHUNK, SLOT_BYTES, SLOTS, SLOTS_CHUNK, grains};
+use super::layout::{
+    CELLS, GRAIN_BYTES, GRAINS_CHUNK, SEGMENTS, SLOT_BYTES, SLOTS, SLOTS_CHUNK, grains,
+};
 use super::machine::Objects;
 use super::memory::Memory;
 use crate::dipper::Dipper;
@@ -17,7 +22,7 @@ use everdram_pm::lock::lock;
 use everdram_pm::{Blocks, Pool};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Blocks of a chunk: what a session claims.
 pub(super) const BLOCKS_CHUNK: u32 = 64;
@@ -25,6 +30,19 @@ pub(super) const BLOCKS_CHUNK: u32 = 64;
 const GROWTH_ONE_IN: u64 = 64;
 /// At most this much at once.
 const GROWTH_MOST: u64 = 64 << 20;
+/// The thread for this keeps one in so many bytes of the data file free. Of a small file rather
+/// [`FILE_AHEAD_LEAST`] bytes, which is what writers fill in its period of 20 ms at 400 MB/s, or a sixteenth.
+const FILE_AHEAD_ONE_IN: u64 = 128;
+const FILE_AHEAD_LEAST: u64 = 8 << 20;
+/// As for the data file, of slots and of cells; at most this many bytes.
+const SEGMENT_AHEAD_ONE_IN: u64 = 16;
+const SEGMENT_AHEAD_MOST: u64 = 16 << 20;
+/// Bytes of a chunk of each segment.
+pub(super) const CHUNK_BYTES: [u64; SEGMENTS] = [
+    SLOTS_CHUNK as u64 * SLOT_BYTES,
+    GRAINS_CHUNK as u64 * GRAIN_BYTES,
+];
+const _: () = assert!(SLOTS == 0 && CELLS == 1);
 
 /// What an object has no use for any more.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +65,11 @@ pub(super) struct Room {
     pub(super) slots: Lines,
     pub(super) cells: Lines,
     pub(super) blocks: Lines,
-    /// Held while any of the three grows.
+    /// Held while slots or cells grow, and while the data file does.
     growing: Mutex<()>,
+    growing_file: Mutex<()>,
+    /// How large each of the three was when it could not grow ahead.
+    refused: [AtomicU64; SEGMENTS + 1],
     /// Blocks whose freeing record may not survive yet, with its position.
     waiting: Mutex<VecDeque<(u64, Freed)>>,
     waits: AtomicUsize,
@@ -60,7 +81,9 @@ impl Room {
             slots: Lines::new(SLOTS_CHUNK, 0),
             cells: Lines::new(GRAINS_CHUNK, 0),
             blocks: Lines::new(BLOCKS_CHUNK, 0),
-            growing: Mutex::new(()),
+            growing: Mutex::default(),
+            growing_file: Mutex::default(),
+            refused: [const { AtomicU64::new(u64::MAX) }; SEGMENTS + 1],
             waiting: Mutex::default(),
             waits: AtomicUsize::new(0),
         }
@@ -76,7 +99,7 @@ impl Room {
             if let Some(number) = self.slots.take(&mut claims.slots, 1) {
                 return Ok(number);
             }
-            if let Err(full) = self.grow_slots(chunks, grow) {
+            if let Err(full) = self.grow_segment(SLOTS, (chunks, 1), grow) {
                 let found = self.slots.take_anywhere(&mut claims.slots, 1);
                 return found.ok_or(full);
             }
@@ -99,7 +122,7 @@ impl Room {
             if let Some(first) = self.cells.take(&mut claims.cells, count) {
                 return Ok(first);
             }
-            if let Err(full) = self.grow_cells(chunks, grow) {
+            if let Err(full) = self.grow_segment(CELLS, (chunks, 1), grow) {
                 let found = self.cells.take_anywhere(&mut claims.cells, count);
                 return found.ok_or(full);
             }
@@ -148,36 +171,80 @@ impl Room {
         Ok(())
     }
 
-    fn grow_slots(&self, chunks: u64, grow: &Grow<'_>) -> Result<(), Error> {
+    /// Lets a segment that has `chunks` chunks grow by `more`; does nothing if it has grown meanwhile.
+    fn grow_segment(
+        &self,
+        segment: usize,
+        (chunks, more): (u64, u64),
+        grow: &Grow<'_>,
+    ) -> Result<(), Error> {
         let _growing = lock(&self.growing);
-        if self.slots.chunks() > chunks {
+        let lines = [&self.slots, &self.cells];
+        if lines[segment].chunks() > chunks {
             return Ok(());
         }
-        let bytes = [
-            (chunks + 1) * u64::from(SLOTS_CHUNK) * SLOT_BYTES,
-            self.cells.chunks() * u64::from(GRAINS_CHUNK) * GRAIN_BYTES,
-        ];
+        let mut bytes = [0, 1].map(|segment| lines[segment].chunks() * CHUNK_BYTES[segment]);
+        bytes[segment] += more * CHUNK_BYTES[segment];
         grow.reserve(&bytes)?;
-        grow.memory.grow(SLOTS, bytes[SLOTS])?;
-        added(&self.slots, chunks, 1)
+        grow.memory.grow(segment, bytes[segment])?;
+        added(lines[segment], chunks, more)
     }
 
-    fn grow_cells(&self, chunks: u64, grow: &Grow<'_>) -> Result<(), Error> {
-        let _growing = lock(&self.growing);
-        if self.cells.chunks() > chunks {
-            return Ok(());
+    /// Lets what is nearly used up grow, before a writer has to wait for that. Returns whether something did.
+    /// Where there is no room for it, it is left to the writers, who need less.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    pub(super) fn grow_ahead(&self, file: &Blocks, grow: &Grow<'_>) -> Result<bool, Error> {
+        let mut grew = false;
+        // Metadata first: of the last room on a disk they need less, and each object needs some.
+        for (segment, lines) in [&self.slots, &self.cells].into_iter().enumerate() {
+            let chunks = lines.chunks();
+            let ahead =
+                (chunks / SEGMENT_AHEAD_ONE_IN).min(SEGMENT_AHEAD_MOST / CHUNK_BYTES[segment]);
+            let is_low = lines.at_hand() < ahead * u64::from(lines.usable());
+            grew |= is_low
+                && self.ahead(&self.refused[segment], chunks, || {
+                    self.grow_segment(segment, (chunks, ahead), grow)
+                })?;
         }
-        let bytes = [
-            self.slots.chunks() * u64::from(SLOTS_CHUNK) * SLOT_BYTES,
-            (chunks + 1) * u64::from(GRAINS_CHUNK) * GRAIN_BYTES,
-        ];
-        grow.reserve(&bytes)?;
-        grow.memory.grow(CELLS, bytes[CELLS])?;
-        added(&self.cells, chunks, 1)
+        let end = file.end();
+        let block = file.block_bytes();
+        let ahead = (end / FILE_AHEAD_ONE_IN).max((end / 16).min(FILE_AHEAD_LEAST / block));
+        let ahead =
+            ahead.min(GROWTH_MOST / block) / u64::from(BLOCKS_CHUNK) * u64::from(BLOCKS_CHUNK);
+        let is_low = self.blocks.at_hand() < ahead;
+        grew |= is_low
+            && self.ahead(&self.refused[SEGMENTS], end, || {
+                let _growing = lock(&self.growing_file);
+                file.grow(end + ahead).map_err(Error::of_pool)?;
+                self.cover(file)
+            })?;
+        Ok(grew)
+    }
+
+    /// Tries to let something of this size grow, unless that was refused at this size already.
+    fn ahead(
+        &self,
+        refused: &AtomicU64,
+        size: u64,
+        grow: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<bool, Error> {
+        if refused.load(Ordering::Relaxed) == size {
+            return Ok(false);
+        }
+        match grow() {
+            Ok(()) => Ok(true),
+            Err(Error::NoSpace(_)) => {
+                refused.store(size, Ordering::Relaxed);
+                Ok(false)
+            }
+            Err(other) => Err(other),
+        }
     }
 
     fn grow_blocks(&self, file: &Blocks, end: u64, needed: u64) -> Result<(), Error> {
-        let _growing = lock(&self.growing);
+        let _growing = lock(&self.growing_file);
         if file.end() > end {
             return Ok(());
         }
@@ -246,6 +313,18 @@ impl Room {
             assert!(is_free, "number 0 is in use");
         }
         Ok(())
+    }
+
+    /// Counts what recovery has marked as taken.
+    pub(super) fn count_adopted(&self) {
+        for lines in [&self.slots, &self.cells, &self.blocks] {
+            lines.count_adopted();
+        }
+    }
+
+    /// One past the last block that the books know.
+    pub(super) fn blocks_end(&self) -> u64 {
+        self.blocks.chunks() * u64::from(BLOCKS_CHUNK)
     }
 
     /// Gives back what no reader can be looking at any more; blocks wait until their record survives.

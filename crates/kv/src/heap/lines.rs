@@ -70,6 +70,8 @@ struct Stock {
     ready: VecDeque<u32>,
     /// Runs of wholly free chunks: first chunk and length.
     pool: BTreeMap<u32, u32>,
+    /// Chunks of these runs.
+    pooled: u64,
     chunks: u64,
 }
 
@@ -166,6 +168,14 @@ impl Lines {
                 _ => false,
             });
         whole.count() as u64 * u64::from(self.usable())
+    }
+
+    /// Free lines that a claim finds without a search, at least: those of wholly free chunks, and of listed
+    /// ones the share that listed them. Quick to find out.
+    pub(crate) fn at_hand(&self) -> u64 {
+        let stock = lock(&self.stock);
+        let listed = stock.ready.len() as u64 * u64::from(self.usable() / READY_ONE_IN);
+        stock.pooled * u64::from(self.usable()) + listed
     }
 
     #[inline]
@@ -268,6 +278,64 @@ impl Lines {
         mark(chunk.taken, from, lines);
         chunk.free.fetch_sub(lines, Ordering::SeqCst);
         true
+    }
+
+    /// As [`Lines::adopt_lines`], by several threads at once, of lines that may lie in several chunks.
+    /// Nothing may be taken before [`Lines::count_adopted`]. `false`: some of them are taken, or do not
+    /// exist; the others may be marked then.
+    #[inline]
+    pub(crate) fn adopt_together(&self, line: u64, lines: u32) -> bool {
+        let (mut at, end) = (line, line + u64::from(lines));
+        let mut is_free = true;
+        while at < end {
+            let (number, from) = self.place_of(at);
+            let part = (end - at).min(u64::from(self.chunk_lines - from)) as u32;
+            let Some(chunk) = self.chunk(number) else {
+                return false;
+            };
+            let state = chunk.state.load(Ordering::Relaxed);
+            if from < self.header_lines || matches!(state, ABSENT | RUN) {
+                return false;
+            }
+            masks(from, part, |word, bits| {
+                let before = chunk.taken[word].fetch_or(bits, Ordering::Relaxed);
+                is_free &= before & bits == 0;
+            });
+            at += u64::from(part);
+        }
+        is_free
+    }
+
+    /// Counts the lines that were adopted together, and sorts all chunks by what is free in them. There are
+    /// no claims and no runs yet.
+    pub(crate) fn count_adopted(&self) {
+        let mut stock = lock(&self.stock);
+        stock.ready.clear();
+        stock.pool.clear();
+        stock.pooled = 0;
+        for number in 0..stock.chunks as u32 {
+            let chunk = self.known(number);
+            let before = chunk.state.load(Ordering::Relaxed);
+            assert!(
+                matches!(before, POOL | FULL | LISTED),
+                "chunk {number} is in use before its lines are counted"
+            );
+            let free = chunk.taken.iter();
+            let free = free.map(|word| word.load(Ordering::Relaxed).count_zeros());
+            let free: u32 = free.sum();
+            chunk.free.store(free, Ordering::Relaxed);
+            let state = match free {
+                free if free == self.usable() => POOL,
+                free if free >= self.usable() / READY_ONE_IN => LISTED,
+                _ => FULL,
+            };
+            chunk.state.store(state, Ordering::SeqCst);
+            match state {
+                POOL => stock.put(number, 1),
+                LISTED => stock.ready.push_back(number),
+                _ => {}
+            }
+        }
     }
 
     fn leave_pool(&self, number: u32) {
@@ -523,6 +591,7 @@ impl Stock {
             before.is_none_or(|(before, length)| before + length <= first),
             "chunks are added to the pool twice"
         );
+        self.pooled += u64::from(count);
         if let Some((&before, &length)) = self.pool.range(..first).next_back()
             && before + length == first
         {
@@ -551,6 +620,7 @@ impl Stock {
             return false;
         }
         self.pool.remove(&start);
+        self.pooled -= u64::from(count);
         if start < first {
             self.pool.insert(start, first - start);
         }

@@ -82,6 +82,39 @@ fn what_a_pool_says_is_taken_is_not_handed_out() {
 }
 
 #[test]
+fn what_threads_adopt_together_is_taken_once() {
+    let lines = Lines::new(64, 0);
+    assert!(lines.add(0, 64));
+    // Every third line, of most chunks twice; a run over the border of two chunks; and what does not exist.
+    let adopted: u32 = std::thread::scope(|scope| {
+        let adopt = || {
+            let all = (64..63 * 64).step_by(3);
+            all.map(|line| u32::from(lines.adopt_together(line, 1)))
+                .sum::<u32>()
+        };
+        let other = scope.spawn(adopt);
+        adopt() + other.join().unwrap()
+    });
+    assert_eq!(adopted, 62 * 64 / 3 + 1);
+    assert!(lines.adopt_together(64 + 1, 2) && lines.adopt_together(60, 4));
+    assert!(!lines.adopt_together(62, 1) && !lines.adopt_together(64 * 64, 1));
+    lines.count_adopted();
+    assert_eq!(lines.taken(), u64::from(adopted) + 2 + 4);
+    assert_eq!(lines.free(), 64 * 64 - lines.taken());
+    assert_eq!(lines.free_whole(), 64);
+    // Wholly free chunks are a run again, and what is free in others is handed out once.
+    assert_eq!(lines.take_run(1), Some(63));
+    let (mut claim, mut seen) = (None, Vec::new());
+    while let Some(line) = lines.take_anywhere(&mut claim, 1) {
+        assert!(line < 63 * 64 && (line < 64 || (line - 64) % 3 != 0));
+        seen.push(line);
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len() as u64, 63 * 64 - u64::from(adopted) - 6);
+}
+
+#[test]
 fn threads_that_take_and_give_back_share_no_line() {
     let lines = Lines::new(64, 0);
     assert!(lines.add(0, 64));

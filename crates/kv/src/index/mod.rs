@@ -8,6 +8,7 @@
 //! * [`entry`]: an entry lies in its home or in one of the next nine buckets. A passed bucket has a flag, and
 //!   a lookup stops at the first bucket without it.
 //! * [`candidates`]: a search, location by location.
+//! * [`parts`]: several threads fill an index together.
 //! * [`copy`]: the whole index as a sequence of entries, for a checkpoint, and back.
 //! * [`growth`]: a segment grows page by page, then splits; an entry costs about 10 to 11 bytes in total.
 //! * [`arena`]: pages of one range of memory, which is on huge pages; reused once no reader can see them
@@ -48,6 +49,7 @@ mod growth;
 mod hash;
 mod line;
 mod locks;
+mod parts;
 mod scan;
 mod shape;
 
@@ -64,6 +66,7 @@ pub(crate) use directory::DEPTH_FIRST;
 pub(crate) use entry::Location;
 pub(crate) use growth::Rehash;
 pub(crate) use hash::{Hasher, KeyHash, SECRET_BYTES};
+pub(crate) use parts::Parts;
 
 use crate::concurrency::epoch::{Epochs, Pin};
 use crate::concurrency::seam::{few, publishes};

@@ -201,7 +201,7 @@ impl Dstore {
                 page.extend_from_slice(words.map(u64::to_le_bytes).as_flattened());
             }
         } else {
-            let end = (at + bytes).min(self.memory.cells_bytes());
+            let end = (at + bytes).min(self.memory.used_bytes(CELLS));
             self.memory
                 .read(at / GRAIN_BYTES, end.saturating_sub(at) as usize, &mut page);
             page.resize(bytes as usize, 0);

@@ -9,43 +9,17 @@
 use super::block_walk::{BlockWalk, copy_block};
 use crate::concurrency::epoch::Slot;
 use crate::error::Error;
-use crate::index::{KeyHash, Location};
+use crate::index::{KeyHash, Location, Parts};
 use crate::viper::layout::{Kind, parse_page_word};
 use crate::viper::lookup::{location, look_up, rehash_all};
 use crate::viper::read::UNIT;
 use crate::viper::record::{Record, Stamp};
 use crate::viper::{Viper, index_error};
 use everdram_pm::Ordered;
-use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
 
 /// Records of a row. 64 rows are 256 KiB, which fits a processor's nearer caches.
 const ROW: usize = 128;
-/// Bits of a hash that choose a part, if the index is that deep.
-const PART_BITS: u32 = 6;
-
-/// The parts of the index, each with a lock for the thread that enters records.
-pub(in crate::viper) struct Parts {
-    bits: u32,
-    locks: Vec<Mutex<()>>,
-}
-
-impl Parts {
-    /// No segment of the present index belongs to two parts.
-    pub(in crate::viper) fn of(viper: &Viper) -> Parts {
-        let bits = viper.index.depth_shared().min(PART_BITS);
-        Parts {
-            bits,
-            locks: (0..1 << bits).map(|_| Mutex::new(())).collect(),
-        }
-    }
-
-    #[inline]
-    fn part(&self, hash: KeyHash) -> usize {
-        hash.0.checked_shr(64 - self.bits).unwrap_or(0) as usize
-    }
-}
-
 /// A live record.
 struct Waiting {
     hash: KeyHash,
@@ -75,7 +49,7 @@ impl<'a> IndexBuilder<'a> {
             viper,
             parts,
             slot,
-            rows: parts.locks.iter().map(|_| Vec::new()).collect(),
+            rows: (0..parts.count()).map(|_| Vec::new()).collect(),
             scratch: Vec::new(),
             inserted: 0,
             losers: Vec::new(),
@@ -115,7 +89,7 @@ impl<'a> IndexBuilder<'a> {
         let Some(mut row) = self.rows.get_mut(part).map(std::mem::take) else {
             return Ok(());
         };
-        let _held = parts.locks.get(part).map(Mutex::lock);
+        let _held = parts.own(part);
         // In one loop: a load that misses the page tables blocks the others for long, but loads close
         // together miss together.
         row.iter().for_each(|one| viper.index.prefetch(one.hash));
@@ -307,7 +281,7 @@ mod tests {
         let all = records(&viper);
         assert_eq!(all.len() as u32, 2 * KEYS);
         viper.index.clear(&Ordered::when_found()).unwrap();
-        let parts = Parts::of(&viper);
+        let parts = Parts::of(&viper.index);
         // One thread gets the newer records of the even keys and the older ones of the odd, so rows of both
         // meet.
         let enter = |which: usize| {

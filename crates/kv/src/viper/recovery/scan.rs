@@ -1,13 +1,14 @@
 //! Step 1 of recovery: threads share the blocks, and every record that counts goes into the index.
 
 use super::block_walk::{BlockWalk, Visited, copy_block};
-use super::index_builder::{IndexBuilder, Parts, records_in};
+use super::index_builder::{IndexBuilder, records_in};
 use super::salvage;
 use super::unreadable::BigKeys;
 use crate::concurrency::stripes::VERSION_MAX;
 use crate::engine::persist_on_read::ReadFlusher;
 use crate::error::Error;
 use crate::error::corrupt;
+use crate::index::Parts;
 use crate::options::{Options, Progress};
 use crate::viper::Viper;
 use crate::viper::block_table::{Info, State};
@@ -86,7 +87,7 @@ pub(in crate::viper) fn scan_all(
     let all = Mutex::new(Found::default());
     let failure = Mutex::new(None);
     let progress = options.progress.as_ref();
-    let parts = Parts::of(viper);
+    let parts = Parts::of(&viper.index);
     let scan = || {
         let builder = IndexBuilder::new(viper, &parts)?;
         let scan = Scan {
