@@ -1,7 +1,7 @@
 //! Verifies everything: the shadow's pages, the logs, slots, keys and their order, and every block.
 
 use super::Dstore;
-use super::layout::operations;
+use super::layout::are_operations;
 use crate::crl::{Cursor, Next};
 use crate::engine::Engine;
 use crate::error::{Error, corrupt};
@@ -101,7 +101,7 @@ fn check_logs(engine: &Dstore, report: &mut CheckReport) {
                     position = next;
                     let count = Some(entry.operations);
                     let sound = entry.operations == 0
-                        || operations(&engine.geometry, entry.bytes, count).is_some();
+                        || are_operations(&engine.geometry, entry.bytes, count);
                     match sound {
                         true => continue,
                         false => "a log record has impossible content",

@@ -475,24 +475,43 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// The operations in `bytes`, up to `count`, or as many as there are in a parcel. `None` if a session cannot
-/// have written them.
+/// Whether an operation, which parses, has a key.
+pub(super) fn has_key(operation: &[u8]) -> bool {
+    word_at(operation, 7 * 8) & WITH_KEY != 0
+}
+
+/// The operations in `bytes`, each with its bytes: `count`, or as many as there are in a parcel. `None` ends
+/// them: a session cannot have written what follows.
 pub(super) fn operations<'a>(
     geometry: &Geometry,
     mut bytes: &'a [u8],
     count: Option<u32>,
-) -> Option<Vec<Operation<'a>>> {
-    let mut operations = Vec::new();
-    while count.map_or(!bytes.is_empty(), |count| operations.len() < count as usize) {
-        let (operation, rest) = Operation::parse(geometry, bytes)?;
-        if count.is_none() && operation.opcode == Opcode::Parcel {
-            // A parcel that names a parcel could name itself.
-            return None;
+) -> impl Iterator<Item = Option<(Operation<'a>, &'a [u8])>> {
+    let (mut found, mut is_over) = (0, false);
+    std::iter::from_fn(move || {
+        let goes_on = count.map_or(!bytes.is_empty(), |count| found < count);
+        if is_over || !goes_on {
+            // What is behind them fills a line.
+            let is_too_long = !is_over && bytes.len() >= LINE as usize;
+            is_over = true;
+            return is_too_long.then_some(None);
         }
-        operations.push(operation);
-        bytes = rest;
-    }
-    (bytes.len() < LINE as usize).then_some(operations)
+        found += 1;
+        // A parcel that names a parcel could name itself.
+        let parsed = Operation::parse(geometry, bytes)
+            .filter(|(operation, _)| count.is_some() || operation.opcode != Opcode::Parcel);
+        is_over = parsed.is_none();
+        Some(parsed.map(|(operation, rest)| {
+            let own = &bytes[..bytes.len() - rest.len()];
+            bytes = rest;
+            (operation, own)
+        }))
+    })
+}
+
+/// Whether a session can have written these operations.
+pub(super) fn are_operations(geometry: &Geometry, bytes: &[u8], count: Option<u32>) -> bool {
+    operations(geometry, bytes, count).all(|operation| operation.is_some())
 }
 
 #[cfg(test)]
@@ -585,11 +604,17 @@ mod tests {
             ..dead
         };
         words.write(&mut bytes);
-        let found = operations(&geometry, &bytes, Some(3)).unwrap();
-        assert_eq!(found, [operation, dead, words]);
-        assert_eq!(operations(&geometry, &bytes, Some(4)), None);
+        let found = operations(&geometry, &bytes, Some(3)).map(|found| found.map(|(one, _)| one));
+        assert!(found.eq([operation, dead, words].map(Some)));
+        assert!(are_operations(&geometry, &bytes, Some(3)));
+        assert!(!are_operations(&geometry, &bytes, Some(4)));
+        assert!(!are_operations(&geometry, &bytes, Some(1)), "a line more");
+        assert_eq!(
+            [0, 1].map(|nth| has_key(&bytes[[0, 88][nth]..])),
+            [true, false]
+        );
         for cut in 1..bytes.len() {
-            let _ = operations(&geometry, &bytes[..cut], Some(3));
+            assert!(!are_operations(&geometry, &bytes[..cut], Some(3)));
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::blocks::Values;
 use super::layout::{
-    CELLS, GRAIN_BYTES, Geometry, Opcode, Operation, SLOT_BYTES, SLOTS, Slot, operations,
+    CELLS, GRAIN_BYTES, Geometry, Opcode, Operation, SLOT_BYTES, SLOTS, Slot, are_operations,
+    has_key, operations,
 };
 use crate::crl::{Entry, RecordAt};
 use crate::dipper::{Changes, Collected, Machine, Space};
@@ -51,15 +52,20 @@ impl Objects {
                     && (slot.form == 1 || fits(slot.body, cell_bytes)))
     }
 
+    /// Collects the changes of operations: `count`, or as many as there are in a parcel. `what` is said if no
+    /// session writes such.
     fn collect(
         &self,
         at: RecordAt,
-        operations: &[Operation<'_>],
+        (bytes, count): (&[u8], Option<u32>),
+        what: &'static str,
         into: &mut Collected<()>,
     ) -> Result<(), Error> {
-        let mut bytes = Vec::new();
-        for operation in operations {
-            if !self.is_inside(operation) {
+        for found in operations(&self.geometry, bytes, count) {
+            let Some((operation, own)) = found else {
+                return Err(corrupt(0, what));
+            };
+            if !self.is_inside(&operation) {
                 return Err(corrupt(
                     0,
                     "a log record names a slot or a cell that there is no room for",
@@ -67,13 +73,9 @@ impl Objects {
             }
             match operation.opcode {
                 Opcode::Clear => into.raise_floor(operation.slot.lsn),
-                Opcode::Write => {
-                    bytes.clear();
-                    operation.write(&mut bytes);
-                    into.push(operation.number, operation.slot.lsn, (), &bytes);
-                }
+                Opcode::Write => into.push(operation.number, operation.slot.lsn, (), own),
                 Opcode::Parcel => {
-                    if let Err(error) = self.collect_parcel(at, operation, into) {
+                    if let Err(error) = self.collect_parcel(at, &operation, into) {
                         super::salvage::lose_parcel(self, error)?;
                     }
                 }
@@ -89,10 +91,8 @@ impl Objects {
         count: u32,
         into: &mut Collected<()>,
     ) -> Result<(), Error> {
-        let Some(operations) = operations(&self.geometry, bytes, Some(count)) else {
-            unreachable!("operations of this process do not parse");
-        };
-        self.collect(RecordAt::default(), &operations, into)
+        let what = "operations of this process do not parse";
+        self.collect(RecordAt::default(), (bytes, Some(count)), what, into)
     }
 
     /// Collects the changes of the operations in a parcel.
@@ -105,10 +105,7 @@ impl Objects {
         let cell = operation.cell.unwrap_or(&[]);
         let mut parcel = Vec::new();
         self.values.read(&operation.slot, cell, &mut parcel)?;
-        let Some(inside) = operations(&self.geometry, &parcel, None) else {
-            return Err(corrupt(0, "a parcel has impossible content"));
-        };
-        self.collect(at, &inside, into)?;
+        self.collect(at, (&parcel, None), "a parcel has impossible content", into)?;
         if self.is_recovering.load(Ordering::Relaxed) {
             self.parcels
                 .lock()
@@ -122,15 +119,13 @@ impl Machine for Objects {
     type Change = ();
 
     fn is_sound(&self, entry: &Entry<'_>) -> bool {
-        operations(&self.geometry, entry.bytes, Some(entry.operations)).is_some()
+        are_operations(&self.geometry, entry.bytes, Some(entry.operations))
     }
 
     fn read(&self, entry: &Entry<'_>, into: &mut Collected<()>) -> Result<(), Error> {
-        let Some(operations) = operations(&self.geometry, entry.bytes, Some(entry.operations))
-        else {
-            return Err(corrupt(0, "a log record has impossible content"));
-        };
-        self.collect(entry.at, &operations, into)
+        let bytes = (entry.bytes, Some(entry.operations));
+        let what = "a log record has impossible content";
+        self.collect(entry.at, bytes, what, into)
     }
 
     fn lose(&self, error: Error, lost: &Entry<'_>) -> Result<(), Error> {
@@ -145,22 +140,23 @@ impl Machine for Objects {
     fn apply<S: Space>(&self, space: &mut S, changes: Changes<'_, ()>) -> Result<(), Error> {
         let at = changes.object() * SLOT_BYTES;
         let before = Slot::from_words([space.load(SLOTS, at)?, 0, 0, 0, 0, 0, 0, 0]).lsn;
-        let (mut last, mut key) = (None, None);
-        for (lsn, (), bytes) in changes.iter() {
-            if lsn <= before {
-                continue;
-            }
-            let Some((operation, _)) = Operation::parse(&self.geometry, bytes) else {
-                unreachable!("an operation was collected that does not parse");
-            };
-            if let Some(bytes) = operation.key {
-                key = Some((operation.slot.key_cell, bytes));
-            }
-            last = Some(operation);
-        }
-        let Some(last) = last else {
+        let parse = |bytes| match Operation::parse(&self.geometry, bytes) {
+            Some((operation, _)) => operation,
+            None => unreachable!("an operation was collected that does not parse"),
+        };
+        let mut new = changes.iter().rev().take_while(|(lsn, ..)| *lsn > before);
+        let Some((_, (), last)) = new.next() else {
             return Ok(());
         };
+        let with_key = match has_key(last) {
+            true => Some(last),
+            false => new.map(|(_, (), bytes)| bytes).find(|bytes| has_key(bytes)),
+        };
+        let last = parse(last);
+        let key = with_key.map(parse).and_then(|created| {
+            let bytes = created.key?;
+            Some((created.slot.key_cell, bytes))
+        });
         if !last.slot.is_dead {
             if let Some((cell, bytes)) = key {
                 store_cell(space, cell, bytes)?;
