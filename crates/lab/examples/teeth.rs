@@ -142,10 +142,7 @@ fn searches(hole: &str) -> Option<Vec<(Workload, &'static [Medium])>> {
         "hole-b8" => vec![(Drawn(Profile::Reclamation, 120), PMEM)],
         "hole-b12" => vec![(Drawn(Profile::Growth, 60), PMEM)],
         "hole-d2" | "hole-d10" => vec![(Drawn(Profile::Variable, 30), ALL)],
-        "hole-d3" => vec![
-            (Threads(overwrites), BOTH),
-            (Drawn(Profile::Large, 60), FILE),
-        ],
+        "hole-d3" => vec![(Threads(overwrites), ALL), (Threads(pipelines), FILE)],
         "hole-d4" => vec![(Threads(readers), BOTH)],
         "hole-d5" => vec![(Threads(short_values), ALL)],
         "hole-d6" => vec![(Drawn(Profile::Reclamation, 120), PMEM)],
@@ -201,16 +198,27 @@ fn readers(values: &mut Values) -> Vec<(u32, Call)> {
     calls
 }
 
-/// Values of several blocks, so that blocks are used again soon; the readers also write.
+/// Bytes of a value that takes a third of the blocks that its session has.
+const THIRD: usize = 7000;
+
+/// One overwrites a value and soon comes to the blocks that it had; the others read.
 fn overwrites(values: &mut Values) -> Vec<(u32, Call)> {
     let mut calls = Vec::new();
-    for round in 0..8 {
-        for session in 0..3 {
-            let own = 1 + session as u8;
-            calls.push((session, Call::Put(own, values.make(2500, round), 0)));
-            calls.push((0, Call::Put(0, values.make(1500, round), 0)));
-            calls.push((session, Call::Get(0)));
-        }
+    for round in 0..12 {
+        calls.push((0, Call::Put(0, values.make(THIRD, round), 0)));
+        calls.extend([1, 2].map(|reader| (reader, Call::Get(0))));
+    }
+    calls
+}
+
+/// The same key several times between two waits: what replaces a value does not survive yet when the next one
+/// takes blocks.
+fn pipelines(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = Vec::new();
+    for round in 0..3 {
+        calls.push((0, Call::Put(0, values.make(THIRD, round), 0)));
+        let parts = (4..8).map(|part| (0, Some(values.make(THIRD, round + part))));
+        calls.push((0, Call::Pipeline(parts.collect())));
     }
     calls
 }

@@ -256,7 +256,7 @@ impl Values {
                 Node::Leaf(one) => (one, 1),
                 Node::Holes(count) => (BlockAt::default(), count),
             };
-            let follows = |last: &BlockAt| last.number + 1 == one.number;
+            let follows = |last: &BlockAt| last.number.checked_add(1) == Some(one.number);
             let is_first =
                 run.len() == 1 && leaves.start * block < part.start && into.len() == before;
             let continues = one.number != 0 && run.last().is_some_and(follows);
@@ -361,7 +361,7 @@ impl Values {
         };
         self.walk(slot, cell, &mut |block, is_map| {
             each(block)?;
-            let follows = |last: &BlockAt| last.number + 1 == block.number;
+            let follows = |last: &BlockAt| last.number.checked_add(1) == Some(block.number);
             if is_map
                 || !run.last().is_some_and(follows)
                 || run.len() * self.block_bytes() >= STAGED_MAX

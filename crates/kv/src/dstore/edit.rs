@@ -281,7 +281,7 @@ fn reference(map: &[u8], nth: u64) -> BlockAt {
 pub(super) fn push(freed: &mut Vec<Freed>, number: u64) {
     match freed.last_mut() {
         Some(Freed::Blocks { first, count })
-            if *first + u64::from(*count) == number && *count < u32::MAX =>
+            if first.checked_add(u64::from(*count)) == Some(number) && *count < u32::MAX =>
         {
             *count += 1;
         }

@@ -163,15 +163,8 @@ impl Profile {
         options.dstore.page_bytes = 512;
         options.dstore.block_bytes = 512;
         options.dstore.inline_bytes = 16;
-        options.dstore.data_bytes_max = match self {
-            Profile::Variable
-            | Profile::Large
-            | Profile::Growth
-            | Profile::Reclamation
-            | Profile::Objects => 2 * DATA_CHUNK,
-            // The second session finds no chunk of its own, and takes blocks that were freed just now.
-            _ => DATA_CHUNK,
-        };
+        // Each session takes blocks from a chunk of its own.
+        options.dstore.data_bytes_max = self.sessions() as u64 * DATA_CHUNK;
         options.initial_bytes = 16 << 10;
         options.chunk_bytes = 16 << 10;
         options.max_bytes = self.capacity();

@@ -15,6 +15,7 @@ use super::memory::Memory;
 use super::order::Order;
 use super::room::{BLOCKS_CHUNK, CHUNK_BYTES};
 use super::salvage;
+use crate::concurrency::stripes::STORED_VERSION_MAX;
 use crate::crl::Logs;
 use crate::dipper::{Found, Machine, Shadow};
 use crate::engine::damage::tolerate;
@@ -180,6 +181,11 @@ pub(super) fn build(dstore: &Dstore, options: &Options, timing: &mut Timing) -> 
     }
     *lock(&dstore.order) = order;
     let latest = walked.latest.max(dstore.floor());
+    if latest > STORED_VERSION_MAX {
+        let what = "a version that no store ever reaches";
+        tolerate(dstore.damage.as_ref(), corrupt(0, what))?;
+    }
+    let latest = latest.min(STORED_VERSION_MAX);
     for stripe in dstore.stripes.all() {
         dstore.stripes.raise(stripe, latest);
     }

@@ -1,7 +1,7 @@
 //! Runs of DStore: what a killed process leaves in caches, and a data file whose length nobody knows.
 
 use super::bullet::{Story, fill, gleaned, killed, read_all};
-use super::{Scenario, plan, put};
+use super::{Scenario, part, plan, put};
 use crate::explore::campaign::execute;
 use crate::medium::image::Medium;
 use crate::plan::call::{Call, Values};
@@ -11,15 +11,31 @@ use crate::run::process::Environment;
 use crate::run::trace::{DiskStep, Step, name};
 use everdram::EngineKind;
 
+/// Bytes of a value that takes a third of the blocks that its session has.
+const THIRD: usize = 7000;
+
 /// All of them, on one medium.
 pub(super) fn all(medium: Medium) -> Vec<Scenario> {
     let stories = STORIES.iter().filter(|_| medium == Medium::Pmem);
     let killed = stories.map(|story| Scenario::new(story.name, killed(EngineKind::Dstore, story)));
+    let cleared = plan(EngineKind::Dstore, medium, Profile::Variable, cleared_twice);
+    // What is done at once differs from seed to seed.
+    let replaced = (1..8).filter(|_| medium == Medium::File).map(|seed| {
+        let plan = plan(EngineKind::Dstore, medium, Profile::Variable, replaced);
+        Scenario::new(
+            "blocks are used again once the record that freed them survives",
+            Plan { seed, ..plan },
+        )
+    });
     killed
-        .chain([Scenario::new(
-            "a data file whose new length caches alone know",
-            growth_not_synced(medium),
-        )])
+        .chain(replaced)
+        .chain([
+            Scenario::new("everything is removed, and once more", cleared),
+            Scenario::new(
+                "a data file whose new length caches alone know",
+                growth_not_synced(medium),
+            ),
+        ])
         .collect()
 }
 
@@ -50,6 +66,26 @@ const STORIES: [Story; 3] = [
         after: |values| vec![(0, Call::Get(0)), (0, put(values, 1, 12))],
     },
 ];
+
+/// A value of a third of the blocks that a session has is replaced several times before anybody waits.
+fn replaced(values: &mut Values) -> Vec<(u32, Call)> {
+    let parts = (0..6).map(|_| part(values, 0, THIRD)).collect();
+    vec![(0, put(values, 0, THIRD)), (0, Call::Pipeline(parts))]
+}
+
+/// The process is killed before the first clear is swept. In the next one, the long key takes the cells of
+/// several objects that are gone.
+fn cleared_twice(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = fill(values, 6);
+    for key in [7, 1] {
+        calls.extend([(0, Call::Clear), (0, Call::Kill), (0, put(values, key, 12))]);
+    }
+    calls.extend([(0, put(values, 7, 12)), (0, Call::Kill), (0, Call::Clear)]);
+    calls.push((0, Call::Tend));
+    calls.extend(fill(values, 3));
+    calls.push((0, Call::Kill));
+    calls
+}
 
 /// The second session's chunk of blocks lets the data file grow, and the sync of that fails. The next process
 /// finds the length, and puts values there.
