@@ -65,6 +65,9 @@ pub(crate) fn print_report(report: &Report) {
     if let Some(delay) = &report.delay {
         row("delay model", delay);
     }
+    if let Some(delay) = &report.data_delay {
+        row("data delay", delay);
+    }
     row("an answer means", &report.acknowledgement);
 }
 
@@ -78,5 +81,6 @@ pub(crate) fn report_json(report: &Report) -> Value {
         "latency_ns": u64::try_from(report.latency.as_nanos()).unwrap_or(u64::MAX),
         "acknowledgement": report.acknowledgement,
         "delay": report.delay,
+        "data_delay": report.data_delay,
     })
 }

@@ -110,6 +110,10 @@ pub(crate) struct Layer {
     /// Engine dstore: the data file grows no further than this [default: 16TiB]
     #[arg(long, env = "EVERDRAM_MAX_DATA_BYTES", value_name = "SIZE")]
     max_data_bytes: Option<String>,
+    /// Engine dstore, emulated medium: delay model of the disk that the data file plays, by the name of a
+    /// preset, such as p4800x [default: none]
+    #[arg(long, env = "EVERDRAM_DATA_DELAY", value_name = "PRESET")]
+    data_delay: Option<String>,
     /// Connections at once [default: 10000]
     #[arg(long, env = "EVERDRAM_MAX_CLIENTS", value_name = "COUNT")]
     max_clients: Option<usize>,
@@ -166,6 +170,7 @@ impl Layer {
             front_bytes: self.front_bytes.or(lower.front_bytes),
             data: self.data.or(lower.data),
             max_data_bytes: self.max_data_bytes.or(lower.max_data_bytes),
+            data_delay: self.data_delay.or(lower.data_delay),
             max_clients: self.max_clients.or(lower.max_clients),
             timeout: self.timeout.or(lower.timeout),
             drain_timeout: self.drain_timeout.or(lower.drain_timeout),
@@ -227,6 +232,7 @@ impl Layer {
             &mut options.dstore.data_bytes_max,
             size(self.max_data_bytes.as_deref())?,
         );
+        options.dstore.data_delay.clone_from(&self.data_delay);
         options.delay.clone_from(&self.delay);
         options
             .validate()
@@ -314,6 +320,9 @@ mod tests {
             ["--medium", "tape"],
             ["--durability", "sometimes"],
             ["--max-bytes", "lots"],
+            ["--data-delay", "floppy"],
+            // Not without `--medium emulated`.
+            ["--data-delay", "p4800x"],
         ] {
             let error = flags(&arguments).resolve(Layer::default()).err().unwrap();
             assert!(error.is::<UsageError>(), "{arguments:?}");

@@ -4,7 +4,7 @@ use crate::concurrency::stripes::STRIPES;
 use crate::engine::kind::EngineKind;
 use crate::engine::random::Random;
 use crate::error::Error;
-use everdram_pm::{Durability, MediumChoice};
+use everdram_pm::{DiskPreset, Durability, MediumChoice};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,8 +73,8 @@ pub struct DstoreOptions {
     pub data: Option<PathBuf>,
     /// Limit of the data file in bytes.
     pub data_bytes_max: u64,
-    /// Adds the latency and bandwidth of a disk to calls on the data file, for benchmarks on memory: a name
-    /// such as `p4800x`.
+    /// Makes calls on the data file as slow as those of a disk, for benchmarks on memory (`emulated` medium);
+    /// the name of a preset such as `p4800x`, see `everdram_pm::DISK_PRESETS`.
     pub data_delay: Option<String>,
     /// Bytes of a block of the data file: a power of two, 512 to 64 KiB.
     pub block_bytes: u32,
@@ -278,6 +278,9 @@ impl Options {
                 "bullet.front_bytes: the system `{}` has no front with a budget; leave the option out",
                 self.bullet.system
             ));
+        }
+        if let Some(name) = &self.dstore.data_delay {
+            DiskPreset::by_name(name, self.medium).map_err(Error::Options)?;
         }
         const MAX: usize = 32_000;
         if !(1..=MAX).contains(&self.sessions_max) {

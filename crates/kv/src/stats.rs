@@ -53,7 +53,11 @@ pub struct Stats {
     /// `None`: there is no bound. `bullet` describes its table in DRAM with `front_used_bytes` and
     /// `front_budget_bytes` (nodes and tables; [`Stats::index_bytes`] is all memory, free room included),
     /// and, since open, `front_hits`, `front_misses` (gets that read the back), `front_filled` (nodes that
-    /// those loaded) and `front_evicted`.
+    /// those loaded) and `front_evicted`. `dstore` describes its data file, its shadow and its logs, and,
+    /// since open, `checkpoints`, `checkpoint_changes`, `checkpoint_written_bytes` (to the shadow, by
+    /// checkpoints that have ended), `data_written_bytes` and `data_read_bytes` (by sessions, maps of large
+    /// values included), `data_syncs`, `log_written_bytes`, and `log_waits`: how often a write found no room
+    /// in the logs.
     pub own: Vec<(&'static str, Option<u64>)>,
     /// What is missing, if the store was opened with [`crate::Options::salvage`].
     pub salvage: Option<SalvageStats>,

@@ -72,7 +72,7 @@ pub use memory::barrier::Barrier;
 pub use memory::cpu::{FlushKind, LINE};
 pub use memory::dram::{Dram, DramLine, DramRefused, Matches};
 pub use memory::lane::{Dirty, Durable, Flushed, Lane, Lsn, Ordered, Written};
-pub use memory::preset::{PRESETS, Preset};
+pub use memory::preset::{DISK_PRESETS, DiskPreset, PRESETS, Preset};
 pub use memory::region::Region;
 pub use memory::unfenced::Unfenced;
 pub use pool::erase::erase;

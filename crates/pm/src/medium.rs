@@ -101,4 +101,6 @@ pub struct Report {
     pub acknowledgement: String,
     /// Delay model in effect, if any (`emulated` only).
     pub delay: Option<String>,
+    /// Delay model of the data file in effect, if any (engine with a data file, `emulated` only).
+    pub data_delay: Option<String>,
 }

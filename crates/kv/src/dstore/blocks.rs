@@ -40,6 +40,8 @@ pub(super) struct Staged {
     end: u64,
     /// The last write.
     pub(super) mark: Mark,
+    /// Bytes written, until they are counted.
+    pub(super) written: u64,
 }
 
 /// A value on its way to the data file.
@@ -175,6 +177,7 @@ impl Values {
     /// [`Error::Pool`]: the medium failed.
     pub(super) fn write(&self, staged: &mut Staged) -> Result<(), Error> {
         let mut end = staged.bytes.len();
+        staged.written += end as u64;
         for &(first, from) in staged.runs.iter().rev() {
             let mark = self.blocks.write(first, &staged.bytes[from..end])?;
             staged.mark = staged.mark.max(mark);

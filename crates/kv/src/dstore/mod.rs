@@ -43,6 +43,7 @@ use crate::crl::{Ledger, Logs, RecordAt, Step};
 use crate::dipper::{Dipper, Shadow};
 use crate::engine::background::Background;
 use crate::engine::base::Base;
+use crate::engine::counters::Counters;
 use crate::engine::damage::Damage;
 use crate::engine::persist_on_read::ReadFlusher;
 use crate::engine::{Engine, EngineSession, Ticket};
@@ -157,6 +158,7 @@ impl Dstore {
             bytes_max: options.dstore.data_bytes_max,
             tokens_at: TOKENS_AT,
             path_at: PATH_AT,
+            delay: options.dstore.data_delay.clone(),
         });
         let values = Arc::new(Values {
             pool: Arc::clone(&pool),
@@ -363,6 +365,7 @@ impl Engine for Dstore {
         let (shadow, shadow_free) = self.dipper.shadow(Shadow::bytes);
         let counts = self.dipper.counts();
         let count = |counter: &AtomicU64| Some(counter.load(Ordering::Relaxed));
+        let sum = |field: fn(&Counters) -> &AtomicU64| Some(self.base.sum(field));
         let recovery = *self.recovery.lock();
         let phases = recovery
             .phases
@@ -383,6 +386,11 @@ impl Engine for Dstore {
                 ("checkpoints", count(&counts.checkpoints)),
                 ("checkpoint_changes", count(&counts.changes)),
                 ("checkpoint_written_bytes", count(&counts.bytes)),
+                ("data_written_bytes", sum(|of| &of.data_written)),
+                ("data_read_bytes", sum(|of| &of.data_read)),
+                ("data_syncs", Some(self.values.blocks.syncs())),
+                ("log_written_bytes", sum(|of| &of.log_written)),
+                ("log_waits", sum(|of| &of.log_waits)),
             ]
             .into_iter()
             .chain(phases)

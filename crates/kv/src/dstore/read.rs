@@ -162,10 +162,21 @@ impl DstoreSession {
         if wanted.is_some() {
             looks!();
         }
-        match wanted {
-            None => {}
-            Some((into, None)) => engine.values.read(&slot, cell, into)?,
-            Some((into, Some(part))) => engine.values.read_part(&slot, cell, part, into)?,
+        let read = match wanted {
+            None => 0,
+            Some((into, None)) => {
+                engine.values.read(&slot, cell, into)?;
+                let blocks = engine.values.count(slot.form, slot.length);
+                blocks * engine.values.blocks.block_bytes()
+            }
+            Some((into, Some(part))) => {
+                let before = into.len();
+                engine.values.read_part(&slot, cell, part, into)?;
+                (into.len() - before) as u64
+            }
+        };
+        if read > 0 {
+            bump(&counters.data_read, read);
         }
         let found = Found {
             version: slot.lsn,

@@ -19,7 +19,7 @@ use crate::crl::{Group, Step};
 use crate::engine::backend::{
     Backend, Change, Met, Part, Seen, SessionCore, Taken, random_of_some,
 };
-use crate::engine::counters::Counters;
+use crate::engine::counters::{Counters, bump};
 use crate::engine::session::{self, SCRATCH_KEEP};
 use crate::engine::{BatchOp, Found, Ticket};
 use crate::error::Error;
@@ -139,7 +139,7 @@ impl DstoreSession {
     /// # Errors
     /// The checkpoint failed, or the engine halted.
     pub(super) fn take_log(&mut self) -> Result<Group, Error> {
-        let mut backoff = Backoff::new();
+        let (mut backoff, mut waits) = (Backoff::new(), false);
         loop {
             self.enter();
             let engine = &self.engine;
@@ -147,6 +147,9 @@ impl DstoreSession {
                 return Ok(group);
             }
             self.leave();
+            if !std::mem::replace(&mut waits, true) {
+                bump(&self.counters().log_waits, 1);
+            }
             let engine = &self.engine;
             engine.healthy()?;
             engine.background.wake();

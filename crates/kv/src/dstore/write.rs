@@ -669,6 +669,8 @@ impl DstoreSession {
         }
         let values = &self.engine.values;
         values.write(&mut self.staged)?;
+        let written = std::mem::take(&mut self.staged.written);
+        bump(&self.counters().data_written, written);
         if self.engine.durable_at_fence {
             values.blocks.sync(self.staged.mark)?;
         }
@@ -694,6 +696,7 @@ impl DstoreSession {
         let logs = &self.engine.dipper.logs;
         let (entry, flushed) = logs.append(&mut self.lane, held, &mut self.entry, operations);
         self.unfenced.add(flushed);
+        bump(&self.counters().log_written, self.entry.len() as u64);
         if !parcel.is_empty() {
             let runs = self.runs[parcel].to_vec();
             lock(&self.engine.parcels).push((entry, runs));

@@ -13,6 +13,12 @@ pub(crate) struct Counters {
     pub(crate) misses: AtomicU64,
     pub(crate) deletes: AtomicU64,
     pub(crate) expired: AtomicU64,
+    /// Bytes written to and read from a data file, bytes appended to logs, and how often room in a log had to
+    /// be waited for (`dstore`).
+    pub(crate) data_written: AtomicU64,
+    pub(crate) data_read: AtomicU64,
+    pub(crate) log_written: AtomicU64,
+    pub(crate) log_waits: AtomicU64,
     pub(crate) publishing: Publishing,
 }
 

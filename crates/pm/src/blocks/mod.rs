@@ -18,6 +18,7 @@
 //! - A data file is used only with the pool that made it, and each of the two only if it is not older than
 //!   the other (`pairing.rs`).
 
+pub(crate) mod delay;
 mod header;
 mod hint;
 mod pairing;
@@ -36,6 +37,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use delay::DiskDelay;
 pub(crate) use header::HEADER_BYTES;
 pub use hint::HINT_BYTES;
 
@@ -53,6 +55,8 @@ pub struct BlocksOptions {
     pub tokens_at: u64,
     /// Offset in the pool of 512 bytes that remember `path`; zeros in a new pool.
     pub path_at: u64,
+    /// Delay model preset (`emulated` only); see [`crate::DISK_PRESETS`].
+    pub delay: Option<String>,
 }
 
 /// A point in the order of writes to a data file.
@@ -69,6 +73,7 @@ pub struct Blocks {
     bytes: AtomicU64,
     growing: Mutex<()>,
     can_grow: bool,
+    delay: Option<DiskDelay>,
 }
 
 /// The file, and how far it is synced: what sessions and the redo log share.
@@ -80,6 +85,8 @@ pub(crate) struct Data {
     /// Of these, so many are durable.
     synced: AtomicU64,
     syncing: Mutex<()>,
+    /// Syncs of the file; written by whoever holds `syncing`.
+    syncs: AtomicU64,
 }
 
 impl Data {
@@ -108,6 +115,8 @@ impl Data {
             .data_sync()
             .map_err(|source| (self.file.path().to_path_buf(), source))?;
         self.synced.store(covered, Ordering::Release);
+        let syncs = self.syncs.load(Ordering::Relaxed) + 1;
+        self.syncs.store(syncs, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -135,7 +144,13 @@ impl Pool {
 }
 
 impl Blocks {
-    fn new(pool: &Pool, file: File, options: &BlocksOptions, bytes: u64) -> Blocks {
+    fn new(
+        pool: &Pool,
+        file: File,
+        options: &BlocksOptions,
+        bytes: u64,
+        delay: Option<DiskDelay>,
+    ) -> Blocks {
         let block_bytes = u64::from(options.block_bytes);
         let blocks = Blocks {
             data: Arc::new(Data {
@@ -144,12 +159,14 @@ impl Blocks {
                 written: AtomicU64::new(0),
                 synced: AtomicU64::new(0),
                 syncing: Mutex::new(()),
+                syncs: AtomicU64::new(0),
             }),
             block_bytes,
             bytes_max: options.bytes_max,
             bytes: AtomicU64::new(bytes / block_bytes * block_bytes),
             growing: Mutex::new(()),
             can_grow: true,
+            delay,
         };
         if let Some(log) = pool.log() {
             log.precede_by(Arc::clone(&blocks.data));
@@ -201,10 +218,14 @@ impl Blocks {
         self.check(first, bytes.len() as u64);
         self.data.poison.healthy()?;
         let at = first * self.block_bytes;
+        let begun = self.delay.as_ref().map(DiskDelay::begin);
         self.data
             .file
             .pwrite_all(at, bytes)
             .map_err(|source| self.data.poison.fail(self.path(), source))?;
+        if let Some((delay, begun)) = self.delay.as_ref().zip(begun) {
+            delay.end_write(begun, bytes.len() as u64);
+        }
         Ok(Mark(self.data.written.fetch_add(1, Ordering::AcqRel) + 1))
     }
 
@@ -229,10 +250,21 @@ impl Blocks {
     /// If there are no such blocks.
     pub fn read(&self, first: u64, into: &mut [u8]) -> Result<(), Error> {
         self.check(first, into.len() as u64);
+        let begun = self.delay.as_ref().map(DiskDelay::begin);
         self.data
             .file
             .pread_exact(first * self.block_bytes, into)
-            .map_err(|source| self.data.file.error("reading a block", source))
+            .map_err(|source| self.data.file.error("reading a block", source))?;
+        if let Some((delay, begun)) = self.delay.as_ref().zip(begun) {
+            delay.end_read(begun, into.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Syncs of the file since it was opened.
+    #[must_use]
+    pub fn syncs(&self) -> u64 {
+        self.data.syncs.load(Ordering::Relaxed)
     }
 
     /// Asks the disk to have these blocks ready soon.

@@ -12,13 +12,16 @@
 //! an older copy of either side does not fit the other. A token begins with the pool's incarnation, so that a
 //! refusal can say which side is older.
 
+use super::delay::DiskDelay;
 use super::header::{COPIES_AT, COPY_BYTES, Found, HEADER_BYTES, Header};
 use super::hint::Hint;
 use super::{Blocks, BlocksOptions};
 use crate::error::Error;
 use crate::io::{Directory, File};
+use crate::medium::MediumChoice;
 use crate::memory::cpu::LINE;
 use crate::memory::lane::Lane;
+use crate::memory::preset::DiskPreset;
 use crate::pool::{Pool, place};
 use rustix::io::Errno;
 use std::path::Path;
@@ -75,7 +78,7 @@ impl Tokens<'_> {
 
 /// See [`Pool::open_blocks`].
 pub(super) fn open(pool: &Arc<Pool>, options: &BlocksOptions) -> Result<Blocks, Error> {
-    check(pool, options)?;
+    let delay = check(pool, options)?;
     let mut tokens = Tokens {
         lane: pool.lane(),
         pool,
@@ -104,18 +107,29 @@ pub(super) fn open(pool: &Arc<Pool>, options: &BlocksOptions) -> Result<Blocks, 
         pair(pool, &mut tokens, &file, token, options)?;
     }
     let bytes = file.length()?;
-    Ok(Blocks::new(pool, file, options, bytes))
+    if let Some(preset) = delay {
+        // The first data file of a pool is the only one.
+        let _already = pool.data_delay.set(preset);
+    }
+    let delay = delay.map(DiskDelay::new);
+    Ok(Blocks::new(pool, file, options, bytes, delay))
 }
 
-fn check(pool: &Pool, options: &BlocksOptions) -> Result<(), Error> {
-    let block = options.block_bytes;
-    if block.is_power_of_two() && (512..=1 << 16).contains(&block) {
-        return Ok(());
-    }
-    Err(Error::Options {
+/// Refuses what cannot be; returns the delay model.
+fn check(pool: &Pool, options: &BlocksOptions) -> Result<Option<&'static DiskPreset>, Error> {
+    let refused = |what| Error::Options {
         path: pool.path().into(),
-        what: format!("blocks of {block} bytes: give a power of two, 512 to 65536"),
-    })
+        what,
+    };
+    let block = options.block_bytes;
+    if !block.is_power_of_two() || !(512..=1 << 16).contains(&block) {
+        return Err(refused(format!(
+            "blocks of {block} bytes: give a power of two, 512 to 65536"
+        )));
+    }
+    let name = options.delay.as_deref();
+    name.map(|name| DiskPreset::by_name(name, MediumChoice::Only(pool.medium())).map_err(refused))
+        .transpose()
 }
 
 fn unpaired(path: &Path, what: impl Into<String>) -> Error {

@@ -18,6 +18,7 @@ fn options() -> BlocksOptions {
         bytes_max: 1 << 20,
         tokens_at: ROOT_AT,
         path_at: ROOT_AT + 1024,
+        delay: None,
     }
 }
 

@@ -14,8 +14,8 @@ use crate::pool::header;
 use crate::pool::header::Header;
 use crate::pool::superblock::{DATA_AT, PAGE, Superblock};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Seed of a new lab pool's identity and secret.
@@ -103,6 +103,7 @@ pub fn open_beside(
         region,
         kind: FlushKind::Nothing,
         delay: None,
+        data_delay: OnceLock::new(),
         secret: superblock.secret(),
         header,
         growth: Growth::new(path.into(), Storage::Memory { capacity }),
@@ -128,5 +129,6 @@ pub(crate) fn report(medium: Medium) -> Report {
         latency: Duration::ZERO,
         acknowledgement: "Nothing survives the process.".into(),
         delay: None,
+        data_delay: None,
     }
 }

@@ -36,7 +36,7 @@ struct Model {
 
 /// Remaining bandwidth, as the tick at which everything handed out will have been transferred.
 #[derive(Debug)]
-struct Bucket {
+pub(crate) struct Bucket {
     grain_ticks: u64,
     burst_ticks: u64,
     free_at: AtomicU64,
@@ -53,11 +53,7 @@ impl Delay {
     /// A model of the preset's device.
     pub(crate) fn new(preset: &'static Preset) -> Delay {
         let clock = Clock::get();
-        let bucket = |bytes_per_second: u64| Bucket {
-            grain_ticks: clock.ticks(GRAIN as f64 * 1e9 / bytes_per_second as f64),
-            burst_ticks: clock.ticks(BURST_NS),
-            free_at: AtomicU64::new(0),
-        };
+        let bucket = |bytes_per_second| Bucket::new(&clock, bytes_per_second);
         Delay(Arc::new(Model {
             preset,
             clock,
@@ -117,6 +113,14 @@ impl Delay {
 }
 
 impl Bucket {
+    pub(crate) fn new(clock: &Clock, bytes_per_second: u64) -> Bucket {
+        Bucket {
+            grain_ticks: clock.ticks(GRAIN as f64 * 1e9 / bytes_per_second as f64),
+            burst_ticks: clock.ticks(BURST_NS),
+            free_at: AtomicU64::new(0),
+        }
+    }
+
     /// Pays for `bytes` from `credit`, and from the bucket when that is used up. Returns the tick at which
     /// the transfer is done, 0 if `credit` covered it.
     fn take(&self, clock: &Clock, credit: &Cell<u64>, bytes: u64) -> u64 {
@@ -127,7 +131,12 @@ impl Bucket {
         let missing = bytes - credit.get();
         let grains = missing.div_ceil(GRAIN);
         credit.set(grains * GRAIN - missing);
-        let cost = grains * self.grain_ticks;
+        self.transfer(clock, grains * GRAIN)
+    }
+
+    /// Pays for `bytes`. Returns the tick at which their transfer is done.
+    pub(crate) fn transfer(&self, clock: &Clock, bytes: u64) -> u64 {
+        let cost = (u128::from(bytes) * u128::from(self.grain_ticks) / u128::from(GRAIN)) as u64;
         let earliest = clock.now().saturating_sub(self.burst_ticks);
         let mut free_at = self.free_at.load(Ordering::Relaxed);
         loop {

@@ -29,13 +29,14 @@ use crate::medium::{Durability, Medium, MediumChoice, Report};
 use crate::memory::cpu::FlushKind;
 use crate::memory::delay::Delay;
 use crate::memory::lane::{Durable, Lane, Lsn};
+use crate::memory::preset::DiskPreset;
 use crate::memory::region::Region;
 use extent::Extent;
 use growth::Growth;
 use header::Header;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// How to open or create a pool.
 #[derive(Clone, Debug)]
@@ -111,6 +112,8 @@ pub struct Pool {
     pub(crate) region: Arc<Region>,
     pub(crate) kind: FlushKind,
     pub(crate) delay: Option<Delay>,
+    /// The delay model of its data file, once that is open.
+    pub(crate) data_delay: OnceLock<&'static DiskPreset>,
     pub(crate) secret: Secret,
     pub(crate) header: Arc<Header>,
     pub(crate) growth: Growth,
@@ -377,6 +380,7 @@ impl Pool {
         if let Some(log) = &self.log {
             report.latency = log.sync_latency();
         }
+        report.data_delay = self.data_delay.get().map(ToString::to_string);
         report
     }
 

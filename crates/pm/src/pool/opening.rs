@@ -26,8 +26,8 @@ use crate::memory::preset::Preset;
 use crate::memory::region::{Heap, Region};
 use rustix::fd::AsFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Alignment for huge pages.
@@ -61,6 +61,7 @@ pub(crate) fn heap(bytes: u64, engine: u32, geometry: [u64; 8]) -> Arc<Pool> {
         region,
         kind,
         delay: None,
+        data_delay: OnceLock::new(),
         secret,
         header: Arc::new(header),
         growth: Growth::new(path.into(), Storage::Fixed),
@@ -81,6 +82,7 @@ pub(crate) fn heap(bytes: u64, engine: u32, geometry: [u64; 8]) -> Arc<Pool> {
             latency: Duration::ZERO,
             acknowledgement: "Nothing survives the process.".into(),
             delay: None,
+            data_delay: None,
         },
     })
 }
@@ -482,6 +484,7 @@ pub(crate) fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
         region,
         kind,
         delay,
+        data_delay: OnceLock::new(),
         secret,
         header,
         growth: Growth::new(path.into(), storage),

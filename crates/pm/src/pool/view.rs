@@ -30,8 +30,8 @@ use crate::memory::region::Region;
 use crate::memory::window::Window;
 use rustix::fd::AsFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 /// A pool's superblock and medium, with its image in private memory.
 struct Image {
@@ -77,6 +77,7 @@ pub(crate) fn open(
         kind: FlushKind::Nothing,
         report: report::of_view(medium, options.durability, delay.as_ref()),
         delay,
+        data_delay: OnceLock::new(),
         secret: superblock.secret(),
         header,
         growth: Growth::new(path.into(), Storage::Fixed),

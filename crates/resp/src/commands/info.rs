@@ -170,10 +170,12 @@ fn everdram(shared: &Shared, lines: &mut Lines) {
     lines.add("durability", report.durability);
     lines.add("durable_write_latency_usec", report.latency.as_micros());
     lines.add("acknowledgement", one_line(&report.acknowledgement));
-    lines.add(
-        "delay_model",
-        report.delay.as_deref().map_or("off".into(), one_line),
-    );
+    for (name, model) in [
+        ("delay_model", &report.delay),
+        ("data_delay_model", &report.data_delay),
+    ] {
+        lines.add(name, model.as_deref().map_or("off".into(), one_line));
+    }
     let stats = shared.engine.stats();
     let numbers = [
         ("pool_bytes", stats.pool_bytes),
