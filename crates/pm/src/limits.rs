@@ -4,16 +4,20 @@
 //! slice, and the persistence instructions on the target of a reference. A [`Memory`] has one owner: no other
 //! mapping of it exists and its file has no name, so a slice of it is as safe as one of the heap.
 
+use crate::blocks::delay::DiskDelay;
 use crate::error::Error;
 use crate::memory::cpu;
 use crate::memory::cpu::FlushKind;
+use crate::memory::delay::Delay;
 use crate::memory::map::{Reservation, Sharing};
+use crate::memory::preset::{DiskPreset, Preset};
 use crate::memory::region::Backing;
 use rustix::fd::AsFd;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::Advice;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Alignment of every memory, so that huge pages fit.
 const ALIGN: u64 = 2 << 20;
@@ -162,6 +166,69 @@ impl std::fmt::Debug for Memory {
     }
 }
 
+/// What slower media add to a loop, as they do to a pool and its data file.
+#[derive(Clone, Debug, Default)]
+pub struct Slowness {
+    memory: Option<Delay>,
+    disk: Option<Arc<DiskDelay>>,
+}
+
+impl Slowness {
+    /// Of memory and of a disk, each by its preset; `None`: as fast as they are.
+    #[must_use]
+    pub fn new(memory: Option<&'static Preset>, disk: Option<&'static DiskPreset>) -> Slowness {
+        Slowness {
+            memory: memory.map(Delay::new),
+            disk: disk.map(|disk| Arc::new(DiskDelay::new(disk))),
+        }
+    }
+
+    /// Lines are copied out of memory.
+    #[inline]
+    pub fn load(&self, bytes: u64) {
+        if let Some(memory) = &self.memory {
+            memory.read(bytes);
+        }
+    }
+
+    /// As [`stream`] and [`fence`].
+    #[inline]
+    pub fn stream_and_fence(&self, kind: FlushKind, into: &mut [Line], from: &[[u8; 64]]) {
+        stream(kind, into, from);
+        if let Some(memory) = &self.memory {
+            memory.flush(from.len() as u64);
+        }
+        fence();
+        if let Some(memory) = &self.memory {
+            memory.fence();
+        }
+    }
+
+    /// A call that writes so many bytes to a file.
+    #[inline]
+    pub fn write<T>(&self, bytes: u64, call: impl FnOnce() -> T) -> T {
+        let Some(disk) = &self.disk else {
+            return call();
+        };
+        let begun = disk.begin();
+        let result = call();
+        disk.end_write(begun, bytes);
+        result
+    }
+
+    /// A call that reads so many bytes of a file.
+    #[inline]
+    pub fn read<T>(&self, bytes: u64, call: impl FnOnce() -> T) -> T {
+        let Some(disk) = &self.disk else {
+            return call();
+        };
+        let begun = disk.begin();
+        let result = call();
+        disk.end_read(begun, bytes);
+        result
+    }
+}
+
 /// Starts writing back every line that `what` touches.
 #[inline]
 pub fn flush<T: ?Sized>(kind: FlushKind, what: &T) {
@@ -214,6 +281,8 @@ pub fn prefetch<T>(what: &T) {
 #[cfg(not(miri))]
 mod tests {
     use super::*;
+    use crate::memory::preset::{DISK_PRESETS, PRESETS};
+    use std::time::{Duration, Instant};
 
     #[test]
     fn every_memory_is_zero_and_takes_what_is_written() {
@@ -242,6 +311,25 @@ mod tests {
             let last = memory.words_mut().last().copied().map(u64::to_le_bytes);
             assert_eq!(last, Some([0, 0, 0, 0, 0, 0, 0, 7]));
         }
+    }
+
+    #[test]
+    fn slow_media_take_longer() {
+        let slow = Slowness::new(Some(&PRESETS[0]), Some(&DISK_PRESETS[0]));
+        let mut memory = Memory::anonymous(1, Pages::Small).unwrap();
+        let begun = Instant::now();
+        slow.load(64);
+        slow.stream_and_fence(FlushKind::detect(), memory.lines_mut(), &[[9; 64]; 2]);
+        let one = slow.write(4096, || 1) + slow.read(4096, || 2);
+        let least = PRESETS[0].read_ns + DISK_PRESETS[0].write_ns + DISK_PRESETS[0].read_ns;
+        assert!(begun.elapsed() >= Duration::from_nanos(least) && one == 3);
+        assert_eq!(
+            memory.bytes()[..192]
+                .iter()
+                .filter(|byte| **byte == 9)
+                .count(),
+            128
+        );
     }
 
     #[test]

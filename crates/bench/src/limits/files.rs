@@ -52,6 +52,34 @@ impl Preallocated {
         Ok(made)
     }
 
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes the next block, after which it is in the page cache.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn write(&mut self, block: &[u8]) -> Result<(), Error> {
+        if self.at + block.len() > FILE_BYTES {
+            self.at = 0;
+        }
+        let written = self.file.write_all_at(block, self.at as u64);
+        written.with_context(|| format!("writing {}", self.path.display()))?;
+        self.at += block.len();
+        Ok(())
+    }
+
+    /// Waits until what was written is durable.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn sync(&self) -> Result<(), Error> {
+        let synced = self.file.sync_data();
+        synced.with_context(|| format!("syncing {}", self.path.display()))
+    }
+
     /// Writes and syncs blocks of `bytes` for `time`, at least once.
     ///
     /// # Errors
@@ -71,16 +99,10 @@ impl Preallocated {
             if count > 0 && begun >= end {
                 return Ok(watch.stop(count));
             }
-            if self.at + bytes > FILE_BYTES {
-                self.at = 0;
-            }
-            let written = self.file.write_all_at(&block, self.at as u64);
-            written
-                .and_then(|()| self.file.sync_data())
-                .with_context(|| format!("writing and syncing {}", self.path.display()))?;
+            self.write(&block)?;
+            self.sync()?;
             latency
                 .saturating_record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
-            self.at += bytes;
             count += 1;
         }
     }

@@ -1,9 +1,10 @@
 //! What the machine can do at most: bare loops over the medium, without a store around them.
 //!
 //! [`records`] holds the limits that a store's figures are shares of, [`machine`] the costs that explain them,
-//! [`files`] what a disk makes durable. All of them take memory that is present beforehand, and random numbers
+//! [`files`] what a disk makes durable, [`data`] what values on a data file cost. All of them take memory that is present beforehand, and random numbers
 //! that depend on no memory, so that nothing but the operation itself is in a loop.
 
+pub mod data;
 pub mod files;
 pub mod machine;
 mod random;
@@ -111,7 +112,10 @@ pub fn measure(
     }
     drop(pool);
     machine::measure(&mut limits, &mut |done, name| {
-        progress(0.5 + done * 0.4, name)
+        progress(0.5 + done * 0.3, name)
+    })?;
+    data::measure(&mut limits, &mut |done, name| {
+        progress(0.8 + done * 0.1, name)
     })?;
     if let Some(dir) = &settings.file_dir {
         files::measure(dir, &mut limits, &mut |done, name| {

@@ -11,8 +11,9 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[command(
     long_about = "Runs bare loops: records stored and fenced, read at random, changed in place, in batches; single \
-                  instructions, loads, pages and streams; and, with --file-dir, what a disk makes durable. A store's \
-                  figures are shares of these.\n\n\
+                  instructions, loads, pages and streams; what an engine with values on a data file pays at least for a \
+                  put, a get and a restart, also with the delays of DStore's paper; and, with --file-dir, what a disk \
+                  makes durable. A store's figures are shares of these.\n\n\
                   Needs memory for the records twice over, and as much as --load-bytes.\n\n\
                   Example: everdram bench limits --dir /dev/shm --file-dir ."
 )]
@@ -91,6 +92,7 @@ fn print(settings: &Settings, measured: &[Row]) {
                 settings.dir.display()
             ),
             "machine" => "The machine".to_owned(),
+            "data" => "Values on a data file, metadata in memory (engine dstore)".to_owned(),
             _ => "Files on the disk".to_owned(),
         };
         println!("\n{}", paint(Tone::Strong, &title));
