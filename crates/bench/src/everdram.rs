@@ -1,17 +1,26 @@
 //! everdram itself as a subject: the library, called as a program calls it.
 
 use crate::subject::{Client, Durability, Error, Opener, Subject};
-use anyhow::Context;
+use crate::workload::corpus::{Corpus, Maker};
+use anyhow::{Context, ensure};
 use everdram::engine::EngineSession;
+use everdram::options::DstoreOptions;
 use everdram::{EngineKind, Found, Medium, MediumChoice, Options, Session, Store, Ticket};
 use std::path::Path;
 
 /// Bytes that a record needs in a pool beside its key and value, and the room that open blocks leave:
 /// generous.
 const BESIDE_BYTES: u64 = 40;
+/// What `dstore` needs in its pool for a record whose value is on the data file, and for checkpoints.
+const DSTORE_RECORD_BYTES: u64 = 128;
+const DSTORE_BESIDE_BYTES: u64 = 64 << 20;
+/// Sessions that write, one after another, to fill logs alike.
+const FILLERS: usize = 16;
+/// Records of a commit when logs are filled.
+const FILL_BATCH: usize = 32;
 
 /// Opens everdram on a medium.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Everdram {
     /// Its engine.
     pub engine: EngineKind,
@@ -24,6 +33,13 @@ pub struct Everdram {
     pub prefault: bool,
     /// Whether checkpoints of the index are written, with which a restart begins.
     pub checkpoint: bool,
+    /// Delay model of the memory, by name.
+    pub delay: Option<String>,
+    /// Settings of the engine `dstore`.
+    pub dstore: DstoreOptions,
+    /// `dstore`: whether a crash is to find so many bytes in the logs. Half of the logs is more, so that no
+    /// checkpoint begins.
+    pub logged_bytes: Option<u64>,
 }
 
 impl Everdram {
@@ -36,6 +52,9 @@ impl Everdram {
             fixed: None,
             prefault: true,
             checkpoint: true,
+            delay: None,
+            dstore: DstoreOptions::default(),
+            logged_bytes: None,
         }
     }
 
@@ -45,10 +64,16 @@ impl Everdram {
         options.medium = MediumChoice::Only(self.medium);
         options.fixed = self.fixed;
         options.prefault = self.prefault;
+        options.delay.clone_from(&self.delay);
+        options.dstore.clone_from(&self.dstore);
         if !self.checkpoint {
             options.checkpoint_bytes = 0;
         }
-        if self.prefault {
+        if self.prefault && self.engine == EngineKind::Dstore {
+            let metadata = records * DSTORE_RECORD_BYTES + DSTORE_BESIDE_BYTES;
+            let logs = u64::from(self.dstore.logs) * self.dstore.log_bytes;
+            options.initial_bytes = (metadata + logs).next_multiple_of(1 << 20);
+        } else if self.prefault {
             let wanted = records * (record_bytes as u64 + BESIDE_BYTES) * 5 / 4;
             options.initial_bytes = options.initial_bytes.max(wanted.next_multiple_of(1 << 20));
         }
@@ -96,6 +121,38 @@ impl Opener for Everdram {
             is_prefaulted: self.prefault,
         }))
     }
+
+    fn before_crash(
+        &self,
+        subject: &dyn Subject,
+        corpus: &Corpus,
+        records: u64,
+    ) -> Result<(), Error> {
+        let (Some(wanted), Some(store)) = (self.logged_bytes, subject.store()) else {
+            return Ok(());
+        };
+        store.checkpoint()?;
+        let clients: Result<Vec<_>, _> = (0..FILLERS).map(|_| subject.client()).collect();
+        let mut clients = clients?;
+        let mut makers: Vec<_> = (0..FILL_BATCH).map(|_| Maker::new(corpus)).collect();
+        let logged = || store.stats().own("log_used_bytes").unwrap_or(0);
+        let before = store.stats().own("checkpoints");
+        let mut next = 0;
+        while logged() < wanted {
+            for client in &mut clients {
+                let numbers = (next..).map(|number| number % records);
+                let pairs = makers.iter_mut().zip(numbers);
+                let some: Vec<_> = pairs.map(|(maker, at)| maker.record(at, 1)).collect();
+                client.put_many(&some)?;
+                next += FILL_BATCH as u64;
+            }
+            ensure!(
+                store.stats().own("checkpoints") == before,
+                "a checkpoint began before the logs held {wanted} bytes"
+            );
+        }
+        Ok(())
+    }
 }
 
 /// An open store.
@@ -107,6 +164,10 @@ pub(crate) struct Open {
 impl Subject for Open {
     fn client(&self) -> Result<Box<dyn Client + '_>, Error> {
         Ok(Box::new(Way::over(self.store.session()?)))
+    }
+
+    fn store(&self) -> Option<&Store> {
+        Some(&self.store)
     }
 
     fn dram_bytes(&self) -> Option<u64> {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
@@ -70,6 +71,18 @@ fn filesystem(dir: &Path) -> Option<String> {
     mounts
         .max_by_key(|(length, _)| *length)
         .map(|(_, kind)| kind)
+}
+
+/// Bytes that the disk of a directory was given to write so far, by anybody; `None` if it has no device of
+/// its own. What the kernel counts for a process says nothing: of a large page of its cache it counts all,
+/// whatever part was changed.
+pub(crate) fn written_bytes(dir: &Path) -> Option<u64> {
+    const SECTOR_BYTES: u64 = 512;
+    let device = fs::metadata(dir).ok()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let counts = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+    let sectors: u64 = counts.split_whitespace().nth(6)?.parse().ok()?;
+    Some(sectors * SECTOR_BYTES)
 }
 
 /// The commit this was built from: as the build said, else as the source tree says, else unknown.

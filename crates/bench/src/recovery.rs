@@ -55,6 +55,7 @@ pub fn fill_and_wait(
 ) -> Result<(), Error> {
     let subject = opener.open(dir, records, corpus.record_bytes())?;
     load(&*subject, corpus, records, 1)?;
+    opener.before_crash(&*subject, corpus, records)?;
     let mut out = std::io::stdout();
     writeln!(out, "{READY}")?;
     out.flush()?;
@@ -100,6 +101,19 @@ pub fn measure(
         "the process that fills the store ended before it had"
     );
     drop(child);
+    reopen(opener, corpus, dir, records)
+}
+
+/// Opens a store that holds records, and reads the last of them.
+///
+/// # Errors
+/// What the store says, or that the record is not there.
+pub fn reopen(
+    opener: &dyn Opener,
+    corpus: &Corpus,
+    dir: &Path,
+    records: u64,
+) -> Result<Recovery, Error> {
     let (begun, cpu) = (Instant::now(), process::cpu());
     let subject = opener.open(dir, records, corpus.record_bytes())?;
     let mut client = subject.client()?;
@@ -107,7 +121,7 @@ pub fn measure(
     let last = records.saturating_sub(1);
     ensure!(
         client.get(maker.key(last), &mut value)?,
-        "record {last} is lost after a crash"
+        "record {last} is lost"
     );
     let recovery = Recovery {
         records,

@@ -3,6 +3,8 @@
 //! A [`Subject`] is an open store that threads share; a [`Client`] is one thread's way into it. Rivals
 //! implement the same two traits as everdram, so that every figure comes out of the same loop.
 
+use crate::workload::corpus::Corpus;
+use everdram::Store;
 use std::path::Path;
 
 /// Errors of any store, with their text.
@@ -43,6 +45,11 @@ pub trait Subject: Send + Sync {
 
     /// Bytes on the medium.
     fn medium_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// everdram itself, for what only it has.
+    fn store(&self) -> Option<&Store> {
         None
     }
 
@@ -147,4 +154,16 @@ pub trait Opener: Send + Sync {
         records: u64,
         record_bytes: usize,
     ) -> Result<Box<dyn Subject>, Error>;
+    /// Brings a store that holds its records into the state that a crash is to find.
+    ///
+    /// # Errors
+    /// What the store says.
+    fn before_crash(
+        &self,
+        _subject: &dyn Subject,
+        _corpus: &Corpus,
+        _records: u64,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
 }

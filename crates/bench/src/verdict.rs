@@ -122,12 +122,16 @@ impl Verdict {
                 optional(against.map(|_| of.value)),
                 optional(of.by_clock),
                 match verdict.bounds {
+                    (_, Some(0.0)) => "0".into(),
                     (_, Some(most)) => format!("< {}", number(most)),
-                    (least, None) => format!("> {}", number(least)),
+                    (least, None) if least > 0.0 => format!("> {}", number(least)),
+                    _ => String::new(),
                 },
-                match verdict.holds {
-                    Some(true) => "ok",
-                    _ => "short",
+                match (verdict.holds, verdict.bounds) {
+                    (None, _) => "not measured",
+                    (_, (least, None)) if least <= 0.0 => "",
+                    (Some(true), _) => "ok",
+                    (Some(false), _) => "short",
                 }
                 .into(),
                 name.unwrap_or_default(),
@@ -168,7 +172,8 @@ mod tests {
                 Some(false),
                 "< 0.70 | short | get |",
             ),
-            ((0.70, None), false, None, "| get |"),
+            ((0.70, None), false, None, "> 0.70 | not measured | get |"),
+            ((0.0, None), true, Some(true), "0.74 |  |  | get |"),
         ] {
             let verdict = verdict(bounds, is_whole);
             assert_eq!(verdict.holds, holds);

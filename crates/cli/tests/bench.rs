@@ -105,6 +105,10 @@ fn limits_are_measured_one_by_one() {
         "get",
         "multi-get-16",
         "load-huge-pages",
+        "data-4k",
+        "data-16k-delayed",
+        "data-read-4k-disk",
+        "arena-delayed",
         "sync-64k",
     ] {
         let limit = limits.iter().find(|limit| limit.subject == name);
@@ -112,6 +116,12 @@ fn limits_are_measured_one_by_one() {
         assert!(limit.get(Metric::WallNs).min > 0.0, "{limit:?}");
         assert!(limit.get(Metric::Rate).max > 0.0, "{limit:?}");
     }
+    let median = |name: &str| {
+        let limit = limits.iter().find(|limit| limit.subject == name);
+        limit.unwrap().get(Metric::P50Ns).median
+    };
+    assert!(median("data-4k-delayed") >= 8_900.0 && median("data-16k-delayed") >= 4.0 * 8_900.0);
+    assert!(median("data-read-4k-delayed") >= 10_000.0);
     let sync = limits.last().unwrap();
     assert!(sync.get(Metric::P50Ns).median > 0.0, "{sync:?}");
     assert_empty(dir.path());
@@ -176,6 +186,66 @@ fn the_bars_of_bullet_are_printed_with_their_verdicts() {
     assert_empty(dir.path());
 }
 
+/// And so has `dstore`, of which each group can be chosen.
+#[test]
+fn the_bars_of_dstore_are_printed_with_their_verdicts() {
+    let [dir, disk, out] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let rows = out.path().join("bars.jsonl");
+    let line = "bars --engine dstore --quick --records 500 --seconds 0.02 --repeat 1 \
+                --only put,get,cold,cpu,steady,recovery,space,range --file-dir";
+    let (disk_path, rows_path) = (disk.path().to_str().unwrap(), rows.to_str().unwrap());
+    let table = bench_well(
+        dir.path(),
+        &[
+            &line.split_whitespace().collect::<Vec<_>>()[..],
+            &[disk_path, "--json", rows_path],
+        ]
+        .concat(),
+    );
+    assert!(table.contains("engine dstore"), "{table}");
+    for (bar, against) in [
+        ("put, 4 KiB, modelled, p50", "data-4k"),
+        ("put, 16 KiB, modelled, p50", "data-16k"),
+        ("put, 4 KiB, disk, p99.99", "data-4k"),
+        ("get, 4 KiB, modelled, p50", "data-read-4k"),
+        ("16 gets at once", "single gets"),
+        ("processor time", "data-4k"),
+        ("least 100 ms", "mean"),
+        ("waits for log room", ""),
+        ("restart after a kill", ""),
+        ("DRAM an object", ""),
+        ("data file", "values"),
+        ("keys of ranges", ""),
+    ] {
+        // Below what says how it was measured.
+        let mut bars = table.lines().skip_while(|line| !line.is_empty());
+        let line = bars.find(|line| line.contains(bar));
+        let line = line.unwrap_or_else(|| panic!("{bar} in {table}"));
+        let words = [" ok ", " short ", " not measured "];
+        let padded = format!("{line} ");
+        assert!(words.iter().any(|word| padded.contains(word)), "{line}");
+        assert!(line.contains(against), "{line}");
+    }
+    assert!(!table.contains("cow"), "not asked for: {table}");
+    // The delays of the disk are in both, so that the ratio is near one.
+    let rows = std::fs::read_to_string(rows).unwrap();
+    let rows: Vec<serde_json::Value> = rows
+        .lines()
+        .map(|row| serde_json::from_str(row).unwrap())
+        .collect();
+    let of = |says: &str| {
+        let row = rows.iter().find(|row| row["says"] == says);
+        row.unwrap_or_else(|| panic!("no {says}"))["measured"][0].clone()
+    };
+    let put = of("put, 4 KiB, modelled, p50");
+    let (ours, bare) = (put["made_of"][0].as_f64(), put["against"][0].as_f64());
+    assert!(ours.unwrap() >= 8.9 && bare.unwrap() >= 8.9, "{put}");
+    let get = of("get, 4 KiB, modelled, p50");
+    assert!(get["against"][0].as_f64().unwrap() >= 10.0, "{get}");
+    assert_empty(dir.path());
+    assert_empty(disk.path());
+}
+
 #[test]
 fn what_makes_no_sense_is_a_usage_error() {
     let dir = tempfile::tempdir().unwrap();
@@ -188,6 +258,11 @@ fn what_makes_no_sense_is_a_usage_error() {
         &["bars", "--engine", "bullet", "--only", "put"],
         &["bars", "--engine", "steam"],
         &["bars", "--seconds", "1"],
+        &["bars", "--file-dir", "."],
+        &["bars", "--engine", "dstore", "--only", "ycsb"],
+        &["run", "--engine", "dstore", "--data-delay", "floppy"],
+        &["run", "--data-delay", "p4800x", "--medium", "file"],
+        &["run", "--delay", "floppy"],
         &["limits", "--records", "many"],
     ] {
         let output = bench(dir.path(), arguments);

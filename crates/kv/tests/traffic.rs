@@ -50,7 +50,7 @@ fn each_block_and_each_record_is_counted() {
     }
     let [written, read, syncs, logged, waits] = counts(&store, names);
     assert_eq!((written, read, syncs), (COUNT * 4096, COUNT * 4096, COUNT));
-    assert!(logged >= 2 * COUNT * 128 && logged <= 2 * COUNT * 320);
+    assert!((2 * COUNT * 128..2 * COUNT * 320).contains(&logged));
     assert_eq!(waits, 0);
     // A value of many blocks has a map of them, which is on the data file, too.
     let blocks = 300;

@@ -4,6 +4,7 @@
 //! Shares and ratios are of processor time, which other users of a machine disturb less than time by the
 //! clock; the latter stands beside it. On a machine of one's own the two agree, but for what threads wait.
 
+pub mod dstore;
 mod rates;
 mod scale;
 mod space;
@@ -127,7 +128,7 @@ fn cpu_rate(samples: &[Sample]) -> f64 {
 
 /// A rate by processor time as a share of another, and the same by the clock.
 fn share(
-    group: Group,
+    group: &str,
     operation: &str,
     ours: &[Sample],
     (name, others): (&str, &[Sample]),
@@ -141,7 +142,7 @@ fn share(
         against: Some((other, name.into())),
         ..Compared::new(operation, one / other)
     };
-    Verdict::new((group.name(), operation), vec![share], (least, None), true)
+    Verdict::new((group, operation), vec![share], (least, None), true)
 }
 
 /// Something that must not be more than the bar, and is compared with nothing.

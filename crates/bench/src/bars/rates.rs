@@ -139,7 +139,7 @@ fn measure_goals(
         let best = loops.max_by(|one, other| cpu_rate(one.1).total_cmp(&cpu_rate(other.1)));
         if let Some((kind, samples)) = best {
             let limit = (kind.name(), &samples[..]);
-            let bar = share(goal.group, &operation, &ours, limit, goal.share);
+            let bar = share(goal.group.name(), &operation, &ours, limit, goal.share);
             outcome.bars.push(bar);
         }
     }

@@ -42,7 +42,13 @@ pub(super) fn threads(
         }
         let [one, two] = taken;
         let name = format!("{workload}, two threads");
-        let bar = share(Group::Threads, &name, &two, ("one thread", &one), 1.9);
+        let bar = share(
+            Group::Threads.name(),
+            &name,
+            &two,
+            ("one thread", &one),
+            1.9,
+        );
         outcome.bars.push(bar);
     }
     Ok(())
@@ -91,7 +97,7 @@ pub(super) fn large(
         ("get", &few_gets, &many_gets, 0.75),
     ] {
         let name = format!("{what}, {LARGE} times the records");
-        let bar = share(Group::Large, &name, many, (&reference, few), least);
+        let bar = share(Group::Large.name(), &name, many, (&reference, few), least);
         outcome.bars.push(bar);
     }
     let name = format!("DRAM a record, of {records}");

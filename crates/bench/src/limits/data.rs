@@ -229,7 +229,7 @@ pub(super) fn measure(
             .map(|_| arena(memory, bytes, settings.records, slowness))
             .collect::<Result<Vec<_>, Error>>()?;
         let what = format!(
-            "{} MiB copied {what} and summed, {} index words: a restart",
+            "{} MiB copied and summed, {} index words: a restart, {what}",
             bytes >> 20,
             settings.records
         );
@@ -279,7 +279,7 @@ fn calls(
             true => "",
             false => ", 128 bytes streamed and fenced",
         };
-        let what = format!("{does} {what}{record}");
+        let what = format!("{does}{record}, {what}");
         let row = limits.add(("data", &format!("{name}{suffix}")), &what, "call", samples);
         add_percentiles(row, ALL, latency);
     }

@@ -1,8 +1,8 @@
 //! `everdram bench bars`: what an engine is to reach, and whether it does. For `viper` everdram's operations
 //! as shares of the machine's limits.
 
-use super::bullet_bars;
 use super::store::{Store, ensure_directory};
+use super::{bullet_bars, dstore_bars};
 use super::{recovery, rows};
 use crate::settings::{engine, usage};
 use crate::terminal::Progress;
@@ -13,6 +13,7 @@ use everdram_bench::bars::{self, Group, Host, Settings};
 use everdram_bench::{Error, Recovery, Verdict};
 use serde::Serialize;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// everdram against this machine's limits.
 #[derive(clap::Args)]
@@ -24,10 +25,17 @@ use std::path::PathBuf;
                   With --engine bullet: that engine's bars, which are shares of other systems of its paper, as `everdram \
                   bench figure bullet-5` and `bullet-6` measure them (records of 16 + 100 bytes), and its restart after \
                   a kill.\n\n\
-                  Needs memory for the records several times over: 5M take some 4 GiB, the group `large` 12 GiB.\n\n\
+                  With --engine dstore: puts and gets of 4 KiB against bare writes and reads of as much on the same \
+                  media, its slowest puts with and without checkpoints, throughput from moment to moment, restarts, \
+                  bytes an object, values of 64 KiB against the engine viper and against Redis. Percentiles and rates \
+                  leave out what waited for a core. The bars hold for a quiet machine: `modelled` ones spin for a disk \
+                  that is not there, and want a core more for the checkpoint.\n\n\
+                  viper needs memory for the records several times over: 5M take some 4 GiB, the group `large` 12 GiB. \
+                  dstore takes half of the free memory and of the free disk, at most.\n\n\
                   Examples:\n  \
                   everdram bench bars --only put,get --records 2M\n  \
-                  everdram bench bars --engine bullet --quick"
+                  everdram bench bars --engine bullet --quick\n  \
+                  everdram bench bars --engine dstore --only put,get --file-dir /mnt/disk"
 )]
 pub(crate) struct Arguments {
     /// A directory on the medium: on tmpfs for emulated persistent memory.
@@ -36,14 +44,18 @@ pub(crate) struct Arguments {
     /// The engine whose bars are measured.
     #[arg(long, default_value_t, value_parser = engine())]
     engine: EngineKind,
+    /// dstore: a directory on a disk [default: .]
+    #[arg(long)]
+    pub(super) file_dir: Option<PathBuf>,
     /// Records of 16 + 200 bytes [default: 5M; 500k with --quick; bullet: what fits into half of the free
-    /// memory]
+    /// memory; dstore: 2M of 16 + 4096 bytes, 100k with --quick, fewer where there is less room]
     #[arg(long, value_parser = units::parse_count)]
     pub(super) records: Option<u64>,
-    /// Operations of a repetition that does not go over all records [default: 1M; 300k with --quick]
+    /// viper: operations of a repetition that does not go over all records [default: 1M; 300k with --quick]
     #[arg(long, value_parser = units::parse_count)]
-    ops: Option<u64>,
-    /// bullet: seconds of each point in each repetition [default: 2; 0.5 with --quick]
+    pub(super) ops: Option<u64>,
+    /// bullet, dstore: seconds of each point in each repetition [default: 2, dstore 3; 0.5 with --quick];
+    /// dstore watches throughput 20 times as long, 6 times with --quick
     #[arg(long)]
     pub(super) seconds: Option<f64>,
     /// Repetitions.
@@ -52,10 +64,11 @@ pub(crate) struct Arguments {
     /// Seed of all choices.
     #[arg(long, default_value_t = 42)]
     pub(super) seed: u64,
-    /// Groups to measure: put, overwrite, get, absent, update, delete, ycsb, batch, sizes, threads, large,
-    /// space, recovery, tail [default: all]
+    /// Groups to measure, of viper: put, overwrite, get, absent, update, delete, ycsb, batch, sizes, threads,
+    /// large, space, recovery, tail; of dstore: put, checkpoints, cow, steady, threads, get, cold, cpu,
+    /// traffic, recovery, space, large, server, range [default: all]
     #[arg(long, value_delimiter = ',')]
-    only: Vec<Group>,
+    only: Vec<String>,
     /// Fewer records and operations, for a first look.
     #[arg(long)]
     pub(super) quick: bool,
@@ -89,6 +102,18 @@ impl Host for Watcher {
 }
 
 impl Arguments {
+    /// The groups that are asked for, of these.
+    pub(super) fn groups<G: Copy + FromStr<Err = String>>(
+        &self,
+        all: &[G],
+    ) -> anyhow::Result<Vec<G>> {
+        if self.only.is_empty() {
+            return Ok(all.to_vec());
+        }
+        let named = self.only.iter().map(|name| name.parse().map_err(usage));
+        named.collect()
+    }
+
     fn settings(&self) -> anyhow::Result<Settings> {
         let (records, operations) = if self.quick {
             (500_000, 300_000)
@@ -98,32 +123,32 @@ impl Arguments {
         let records = self.records.unwrap_or(records);
         let operations = self.ops.unwrap_or(operations);
         if self.seconds.is_some() {
-            return Err(usage("--seconds: only with --engine bullet"));
+            return Err(usage("--seconds: only with --engine bullet or dstore"));
+        }
+        if self.file_dir.is_some() {
+            return Err(usage("--file-dir: only with --engine dstore"));
         }
         if records < 100 || operations < 100 || self.repeat == 0 {
             return Err(usage(
                 "--records and --ops: at least 100; --repeat: at least 1",
             ));
         }
-        let groups = if self.only.is_empty() {
-            Group::ALL.to_vec()
-        } else {
-            self.only.clone()
-        };
         Ok(Settings {
             dir: self.dir.clone(),
             records,
             operations,
             repeat: self.repeat,
             seed: self.seed,
-            groups,
+            groups: self.groups(&Group::ALL)?,
         })
     }
 
     /// What the bars of the engine `bullet` do not allow.
     fn check_bullet(&self) -> anyhow::Result<()> {
-        if !self.only.is_empty() || self.ops.is_some() {
-            return Err(usage("--only and --ops: not with --engine bullet"));
+        if !self.only.is_empty() || self.ops.is_some() || self.file_dir.is_some() {
+            return Err(usage(
+                "--only, --ops and --file-dir: not with --engine bullet",
+            ));
         }
         let seconds = self.seconds.unwrap_or(1.0);
         if self.records.is_some_and(|records| records < 100)
@@ -139,10 +164,14 @@ impl Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    if arguments.engine == EngineKind::Bullet {
-        arguments.check_bullet()?;
-        ensure_directory(&arguments.dir)?;
-        return write(arguments, &bullet_bars::measure(arguments)?);
+    match arguments.engine {
+        EngineKind::Bullet => {
+            arguments.check_bullet()?;
+            ensure_directory(&arguments.dir)?;
+            return write(arguments, &bullet_bars::measure(arguments)?);
+        }
+        EngineKind::Dstore => return write(arguments, &dstore_bars::measure(arguments)?),
+        _ => {}
     }
     let settings = arguments.settings()?;
     ensure_directory(&settings.dir)?;
@@ -213,7 +242,8 @@ mod tests {
             parse("--quick").unwrap().settings().unwrap().groups,
             Group::ALL
         );
-        assert!(parse("--only nothing").is_err());
+        assert!(parse("--only nothing").unwrap().settings().is_err());
+        assert!(parse("--file-dir .").unwrap().settings().is_err());
         assert!(parse("--records 1").unwrap().settings().is_err());
     }
 

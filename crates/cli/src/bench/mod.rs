@@ -5,6 +5,7 @@
 mod bars;
 mod bullet_bars;
 mod compare;
+mod dstore_bars;
 mod figure;
 mod limits;
 mod recovery;

@@ -4,6 +4,7 @@ use crate::settings::{engine, usage};
 use crate::units;
 use everdram::{EngineKind, Medium};
 use everdram_bench::{Everdram, Opener, Sizes};
+use everdram_pm::{DiskPreset, MediumChoice, Preset};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -41,6 +42,19 @@ pub(crate) struct Store {
     /// everdram: write no checkpoints of the index, so that a restart reads every record.
     #[arg(long)]
     pub(crate) no_checkpoint: bool,
+    /// everdram: delay model of the emulated medium, by the name of a preset.
+    #[arg(long)]
+    pub(crate) delay: Option<String>,
+    /// Engine dstore: delay model of the disk that the data file plays on the emulated medium, such as
+    /// p4800x.
+    #[arg(long)]
+    pub(crate) data_delay: Option<String>,
+    /// Engine dstore: bytes of each log.
+    #[arg(long, hide = true)]
+    pub(crate) log_bytes: Option<u64>,
+    /// Engine dstore: bytes that a crash is to find in the logs.
+    #[arg(long, hide = true)]
+    pub(crate) logged_bytes: Option<u64>,
     /// Seed of all choices.
     #[arg(long, default_value_t = 42)]
     pub(crate) seed: u64,
@@ -88,6 +102,10 @@ impl Store {
             fixed: false,
             grow: false,
             no_checkpoint: false,
+            delay: None,
+            data_delay: None,
+            log_bytes: None,
+            logged_bytes: None,
             seed,
         }
     }
@@ -100,14 +118,25 @@ impl Store {
         if self.store != "everdram" {
             return self.rival();
         }
+        if let Some(name) = &self.delay {
+            Preset::by_name(name).map_err(usage)?;
+        }
+        if let Some(name) = &self.data_delay {
+            DiskPreset::by_name(name, MediumChoice::Only(self.medium)).map_err(usage)?;
+        }
         let fixed = self.fixed.then(|| self.exact()).transpose()?;
-        Ok(Box::new(Everdram {
+        let mut opener = Everdram {
             engine: self.engine,
-            medium: self.medium,
             fixed,
             prefault: !self.grow,
             checkpoint: !self.no_checkpoint,
-        }))
+            delay: self.delay.clone(),
+            logged_bytes: self.logged_bytes,
+            ..Everdram::on(self.medium)
+        };
+        opener.dstore.data_delay.clone_from(&self.data_delay);
+        opener.dstore.log_bytes = self.log_bytes.unwrap_or(opener.dstore.log_bytes);
+        Ok(Box::new(opener))
     }
 
     /// The one size of all records.
@@ -159,6 +188,18 @@ impl Store {
             ("--value", self.values.to_string()),
             ("--seed", self.seed.to_string()),
         ];
+        let optional = [
+            ("--delay", self.delay.clone()),
+            ("--data-delay", self.data_delay.clone()),
+            ("--log-bytes", self.log_bytes.map(|bytes| bytes.to_string())),
+            (
+                "--logged-bytes",
+                self.logged_bytes.map(|bytes| bytes.to_string()),
+            ),
+        ];
+        let optional = optional
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)));
         let flags = [
             ("--fixed", self.fixed),
             ("--grow", self.grow),
@@ -166,6 +207,7 @@ impl Store {
         ];
         let named = named
             .into_iter()
+            .chain(optional)
             .flat_map(|(name, value)| [name.into(), value.into()]);
         let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
         named

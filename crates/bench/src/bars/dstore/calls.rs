@@ -1,0 +1,309 @@
+//! Single calls: puts and gets against the bare loops that do the same, several at once, and in order.
+
+use super::bed::{Bed, Ground, corpus};
+use super::{Group, Host, Outcome, Settings, alone, ratio};
+use crate::bars::share;
+use crate::fixture::Script;
+use crate::latency::Latencies;
+use crate::limits::data::{BLOCK_BYTES, BareGet, time_each};
+use crate::pass::{Passed, Timing};
+use crate::pool;
+use crate::subject::Error;
+use crate::timing::{Sample, Spread, Stopwatch};
+use crate::verdict::{Compared, Verdict};
+use crate::workload::Workload;
+use crate::workload::corpus::Maker;
+use anyhow::{Context, ensure};
+use std::fs::File;
+use std::ops::Bound;
+use std::path::Path;
+
+/// Calls that are to be slower than a percentile, so that it says something.
+const BEYOND: f64 = 10.0;
+/// Threads that share the syncs of a disk.
+const THREADS: usize = 8;
+/// Keys of a range, and of a call of it.
+const KEYS: usize = 1000;
+const PART: usize = 100;
+
+/// How much of the calls a percentile is of.
+const QUANTILES: [f64; 4] = [0.5, 0.99, 0.999, 0.9999];
+
+pub(super) fn puts(
+    settings: &Settings,
+    host: &mut dyn Host,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    for (ground, blocks, goals) in [
+        (Ground::Modelled, 1, [Some(1.10), None, None, None]),
+        (Ground::Modelled, 4, [Some(1.04), None, None, None]),
+        (
+            Ground::Disk,
+            1,
+            [Some(1.05), Some(1.15), Some(1.3), Some(1.5)],
+        ),
+        (Ground::Disk, 4, [None; 4]),
+    ] {
+        let bytes = blocks * BLOCK_BYTES;
+        let name = format!("{} KiB, {}", bytes >> 10, ground.name());
+        host.begin(Group::Put, &name);
+        let corpus = corpus(settings, bytes);
+        let records = ground.records(settings, bytes, 1)?;
+        let mut bed = Bed::filled((settings, Group::Put), ground, (&corpus, records), |_| {})?;
+        let mut bare = ground.bare_put(settings, bytes)?;
+        let bare = &mut || bare.put();
+        let [ours, others] = in_turns(settings, &mut bed, Workload::Overwrite, bare, outcome)?;
+        let limit = format!("data-{}k", bytes >> 10);
+        for (quantile, most) in QUANTILES.into_iter().zip(goals) {
+            let what = (Group::Put, &*format!("put, {name}"));
+            let (limit, bounds) = ((&*limit, &others), (0.0, most));
+            let bar = percentile(what, &ours, limit, quantile, bounds);
+            outcome.bars.push(bar);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn gets(
+    settings: &Settings,
+    host: &mut dyn Host,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    for (ground, most) in [(Ground::Modelled, 1.10), (Ground::Disk, 1.9)] {
+        host.begin(Group::Get, ground.name());
+        let corpus = corpus(settings, BLOCK_BYTES);
+        let records = ground.records(settings, BLOCK_BYTES, 1)?;
+        let mut bed = Bed::filled((settings, Group::Get), ground, (&corpus, records), |_| {})?;
+        let mut bare = BareGet::new(&bed.data_path(), &ground.slowness()?)?;
+        let bare = &mut || bare.get();
+        let [ours, others] = in_turns(settings, &mut bed, Workload::Get, bare, outcome)?;
+        let cached = match ground {
+            Ground::Disk => ", blocks in the page cache",
+            _ => "",
+        };
+        let name = format!("get, 4 KiB, {}{cached}", ground.name());
+        let (what, limit) = ((Group::Get, &*name), ("data-read-4k", &others));
+        let bar = percentile(what, &ours, limit, 0.5, (0.0, Some(most)));
+        outcome.bars.push(bar);
+    }
+    Ok(())
+}
+
+/// Latencies of the store and of the bare loop, which take turns.
+fn in_turns(
+    settings: &Settings,
+    bed: &mut Bed<'_>,
+    workload: Workload,
+    bare: &mut dyn FnMut() -> Result<(), Error>,
+    outcome: &mut Outcome,
+) -> Result<[Latencies; 2], Error> {
+    let how = (1, Timing::Closed);
+    let mut script = bed.script(workload, 1);
+    let operations = bed.warm_up(&mut script, how)?;
+    let mut taken = [Latencies::default(), Latencies::default()];
+    for _ in 0..settings.repeat {
+        let (_, pace) = time_each(settings.time(), bare)?;
+        taken[1].add(&pace.timer.latencies);
+        let passed = bed.pass(&mut script, operations, how, outcome)?;
+        passed.latencies.iter().for_each(|more| taken[0].add(more));
+    }
+    Ok(taken)
+}
+
+/// A percentile against that of other calls; not measured if too few calls are beyond it.
+pub(super) fn percentile(
+    (group, what): (Group, &str),
+    ours: &Latencies,
+    (name, others): (&str, &Latencies),
+    quantile: f64,
+    bounds: (f64, Option<f64>),
+) -> Verdict {
+    let says = format!("{what}, p{}", quantile * 100.0);
+    let least = ours.undisturbed.len().min(others.undisturbed.len());
+    let is_enough = least as f64 * (1.0 - quantile) >= BEYOND;
+    let of = |calls: &hdrhistogram::Histogram<u64>| calls.value_at_quantile(quantile) as f64 / 1e3;
+    let [one, other] = [ours, others].map(|latencies| of(&latencies.undisturbed));
+    let measured = Compared {
+        by_clock: Some(of(&ours.all) / of(&others.all)),
+        made_of: Some((one, "us".into())),
+        against: Some((other, name.into())),
+        ..Compared::new(&says, one / other)
+    };
+    Verdict::new((group.name(), &says), vec![measured], bounds, is_enough)
+}
+
+pub(super) fn threads(
+    settings: &Settings,
+    host: &mut dyn Host,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    host.begin(Group::Threads, "put");
+    let ground = Ground::Disk;
+    let corpus = corpus(settings, BLOCK_BYTES);
+    let records = ground.records(settings, BLOCK_BYTES, 1)?;
+    let mut bed = Bed::filled(
+        (settings, Group::Threads),
+        ground,
+        (&corpus, records),
+        |_| {},
+    )?;
+    let how = (1, Timing::Throughput);
+    let counts = [1, THREADS];
+    let mut scripts: Vec<Script> = counts
+        .map(|threads| bed.script(Workload::Overwrite, threads))
+        .into();
+    let mut operations = Vec::new();
+    for script in &mut scripts {
+        operations.push(bed.warm_up(script, how)?);
+    }
+    let (mut ours, mut bare) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
+    for _ in 0..settings.repeat {
+        for (at, threads) in counts.into_iter().enumerate() {
+            bare[at].push(bare_rate(settings, ground, threads)?);
+            let passed = bed.pass(&mut scripts[at], operations[at], how, outcome)?;
+            ours[at].push(passed.sample.rate());
+        }
+    }
+    let middle = |rates: &[f64]| Spread::of(rates.iter().copied()).median / 1e3;
+    for (says, [one, many], least) in [
+        ("put, 4 KiB, disk, 8 threads", &ours, 3.0),
+        ("data-4k, disk, 8 threads", &bare, 0.0),
+    ] {
+        let (one, many) = ((middle(one), "one thread"), (middle(many), "k/s"));
+        let bar = ratio((Group::Threads, says), many, one, (least, None));
+        outcome.bars.push(bar);
+    }
+    Ok(())
+}
+
+/// Bare puts a second of so many threads, each on a file of its own.
+fn bare_rate(settings: &Settings, ground: Ground, threads: usize) -> Result<f64, Error> {
+    let bare: Result<Vec<_>, Error> = (0..threads)
+        .map(|_| ground.bare_put(settings, BLOCK_BYTES))
+        .collect();
+    let one = |_, mut bare: crate::limits::data::BarePut| {
+        Ok(time_each(settings.time(), &mut || bare.put())?.0.rate())
+    };
+    let ((), rates) = pool::run(bare?, one, || ())?;
+    Ok(rates.iter().sum())
+}
+
+pub(super) fn cold(
+    settings: &Settings,
+    host: &mut dyn Host,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    host.begin(Group::Cold, "get");
+    let ground = Ground::Disk;
+    let corpus = corpus(settings, BLOCK_BYTES);
+    let records = ground.records(settings, BLOCK_BYTES, 1)?;
+    let mut bed = Bed::filled((settings, Group::Cold), ground, (&corpus, records), |_| {})?;
+    let batch = crate::compare::BATCH;
+    let mut script = bed.script(Workload::Get, 1);
+    // A part of the records, so that few are asked for twice.
+    let most = (records / 8).max(batch as u64);
+    forget(&bed.data_path())?;
+    let operations = bed.warm_up(&mut script, (1, Timing::Throughput))?.min(most);
+    let mut taken = [const { Vec::new() }; 2];
+    for _ in 0..settings.repeat {
+        for (batch, taken) in [1, batch].into_iter().zip(&mut taken) {
+            forget(&bed.data_path())?;
+            let how = (batch, Timing::Throughput);
+            let passed: Passed = bed.pass(&mut script, operations, how, outcome)?;
+            taken.push(passed.sample.rate() / 1e3);
+        }
+    }
+    let [single, many] = taken.map(|rates| Spread::of(rates).median);
+    outcome.bars.push(ratio(
+        (Group::Cold, "16 gets at once, 4 KiB, disk, page cache cold"),
+        (many, "k/s"),
+        (single, "single gets"),
+        (4.0, None),
+    ));
+    Ok(())
+}
+
+/// Has the kernel forget what it keeps of a file in memory.
+fn forget(path: &Path) -> Result<(), Error> {
+    let forgetting = || format!("dropping {} from the page cache", path.display());
+    let file = File::open(path).with_context(forgetting)?;
+    file.sync_all().with_context(forgetting)?;
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).with_context(forgetting)
+}
+
+pub(super) fn processor(
+    settings: &Settings,
+    host: &mut dyn Host,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    host.begin(Group::Cpu, "put");
+    let ground = Ground::Memory;
+    let corpus = corpus(settings, BLOCK_BYTES);
+    let records = ground.records(settings, BLOCK_BYTES, 1)?;
+    let mut bed = Bed::filled((settings, Group::Cpu), ground, (&corpus, records), |_| {})?;
+    let mut bare = ground.bare_put(settings, BLOCK_BYTES)?;
+    let how = (1, Timing::Throughput);
+    let mut script = bed.script(Workload::Overwrite, 1);
+    let operations = bed.warm_up(&mut script, how)?;
+    let (mut ours, mut others) = (Vec::new(), Vec::new());
+    for _ in 0..settings.repeat {
+        let watch = Stopwatch::start();
+        for _ in 0..operations {
+            bare.put()?;
+        }
+        others.push(watch.stop(operations));
+        ours.push(bed.pass(&mut script, operations, how, outcome)?.sample);
+    }
+    let (says, limit) = ("put, 4 KiB, memory, processor time", ("data-4k", &*others));
+    outcome
+        .bars
+        .push(share(Group::Cpu.name(), says, &ours, limit, 0.5));
+    Ok(())
+}
+
+pub(super) fn range(
+    settings: &Settings,
+    host: &mut dyn Host,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    host.begin(Group::Range, "keys");
+    let ground = Ground::Memory;
+    let corpus = corpus(settings, BLOCK_BYTES);
+    let records = ground.records(settings, BLOCK_BYTES, 1)?;
+    let bed = Bed::filled((settings, Group::Range), ground, (&corpus, records), |_| {})?;
+    let mut session = bed.store()?.session()?;
+    let engine = session.engine();
+    let (mut maker, mut numbers) = (
+        Maker::new(&corpus),
+        Script::new(Workload::Get, records, 1, 5),
+    );
+    let mut rates = Vec::new();
+    for _ in 0..settings.repeat {
+        let mut visited = 0;
+        let watch = Stopwatch::start();
+        let end = std::time::Instant::now() + settings.time();
+        while visited == 0 || std::time::Instant::now() < end {
+            let number = numbers.write(1)[0][0].number();
+            let mut seen = 0;
+            let mut visit = |_: &[u8], _: u64, _: u64| seen += 1;
+            let mut from = Bound::Included(maker.key(number).to_vec());
+            for _ in 0..KEYS.div_ceil(PART) {
+                let at = from.as_ref().map(Vec::as_slice);
+                match engine.range(at, Bound::Unbounded, PART, &mut visit)? {
+                    Some(last) => from = Bound::Excluded(last),
+                    None => break,
+                }
+            }
+            ensure!(seen > 0, "a range from a key that is there visits nothing");
+            visited += seen;
+        }
+        let sample: Sample = watch.stop(visited);
+        rates.push(sample.rate() / 1e6);
+    }
+    outcome.bars.push(alone(
+        (Group::Range, "keys of ranges of 1000, without values"),
+        (Spread::of(rates).median, "M/s"),
+        (3.0, None),
+    ));
+    Ok(())
+}
