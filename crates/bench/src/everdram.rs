@@ -174,6 +174,14 @@ impl Subject for Open {
         Some(self.store.stats().index_bytes)
     }
 
+    fn own(&self, name: &str) -> Option<u64> {
+        self.store.stats().own(name)
+    }
+
+    fn checkpoint(&self) -> Result<(), Error> {
+        Ok(self.store.checkpoint()?)
+    }
+
     /// Of a pool that was made large beforehand, the part that is in use.
     fn medium_bytes(&self) -> Option<u64> {
         let stats = self.store.stats();

@@ -11,7 +11,7 @@ const SLOW_NS: u64 = 20_000;
 
 /// Percentiles of all calls, and of those that had a core.
 pub(crate) const ALL: [Metric; 4] = [Metric::P50Ns, Metric::P99Ns, Metric::P999Ns, Metric::MaxNs];
-const UNDISTURBED: [Metric; 4] = [
+pub(crate) const UNDISTURBED: [Metric; 4] = [
     Metric::CoreP50Ns,
     Metric::CoreP99Ns,
     Metric::CoreP999Ns,

@@ -6,9 +6,10 @@
 use crate::pass::load;
 use crate::process;
 use crate::row::{Metric, Row};
-use crate::subject::{Error, Opener};
+use crate::subject::{Error, Opener, Subject};
 use crate::workload::corpus::{Corpus, Maker};
 use anyhow::{Context, ensure};
+use rustix::process::{Signal, getpid, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -56,12 +57,25 @@ pub fn fill_and_wait(
     let subject = opener.open(dir, records, corpus.record_bytes())?;
     load(&*subject, corpus, records, 1)?;
     opener.before_crash(&*subject, corpus, records)?;
-    let mut out = std::io::stdout();
-    writeln!(out, "{READY}")?;
-    out.flush()?;
+    say_ready()?;
     // The parent writes nothing: this returns when the parent ends without having killed this process.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
+}
+
+fn say_ready() -> Result<(), Error> {
+    let mut out = std::io::stdout();
+    writeln!(out, "{READY}")?;
+    Ok(out.flush()?)
+}
+
+/// The same, and kills this process at once: where the moment counts, another would be late.
+///
+/// # Errors
+/// If it cannot say so.
+pub(crate) fn be_killed() -> Result<(), Error> {
+    say_ready()?;
+    Ok(kill_process(getpid(), Signal::KILL)?)
 }
 
 /// A child process that is killed when this is dropped.
@@ -86,6 +100,16 @@ pub fn measure(
     dir: &Path,
     records: u64,
 ) -> Result<Recovery, Error> {
+    kill(filler)?;
+    let (recovery, _) = open(opener, corpus, dir, records)?;
+    Ok(recovery)
+}
+
+/// Waits until `filler` says that it has filled its store, and kills it, if it has not done so itself.
+///
+/// # Errors
+/// If it ends without saying so.
+pub(crate) fn kill(filler: &mut Command) -> Result<(), Error> {
     let child = filler
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -100,8 +124,7 @@ pub fn measure(
         said.trim() == READY,
         "the process that fills the store ended before it had"
     );
-    drop(child);
-    reopen(opener, corpus, dir, records)
+    Ok(())
 }
 
 /// Opens a store that holds records, and reads the last of them.
@@ -114,20 +137,30 @@ pub fn reopen(
     dir: &Path,
     records: u64,
 ) -> Result<Recovery, Error> {
-    let (begun, cpu) = (Instant::now(), process::cpu());
-    let subject = opener.open(dir, records, corpus.record_bytes())?;
-    let mut client = subject.client()?;
+    Ok(open(opener, corpus, dir, records)?.0)
+}
+
+/// As [`reopen`]; returns the store, too.
+///
+/// # Errors
+/// As [`reopen`].
+pub(crate) fn open(
+    opener: &dyn Opener,
+    corpus: &Corpus,
+    dir: &Path,
+    records: u64,
+) -> Result<(Recovery, Box<dyn Subject>), Error> {
     let (mut maker, mut value) = (Maker::new(corpus), Vec::new());
     let last = records.saturating_sub(1);
-    ensure!(
-        client.get(maker.key(last), &mut value)?,
-        "record {last} is lost"
-    );
+    let (begun, cpu) = (Instant::now(), process::cpu());
+    let subject = opener.open(dir, records, corpus.record_bytes())?;
+    let is_there = subject.client()?.get(maker.key(last), &mut value)?;
     let recovery = Recovery {
         records,
         wall: begun.elapsed(),
         cpu: process::cpu().saturating_sub(cpu),
     };
+    ensure!(is_there, "record {last} is lost");
     corpus.check(last, &value)?;
-    Ok(recovery)
+    Ok((recovery, subject))
 }

@@ -53,6 +53,19 @@ pub trait Subject: Send + Sync {
         None
     }
 
+    /// A number that only this store counts, by its name; `None`: it has none of that name.
+    fn own(&self, _name: &str) -> Option<u64> {
+        None
+    }
+
+    /// Writes a checkpoint, if the store has such a thing.
+    ///
+    /// # Errors
+    /// What the store says.
+    fn checkpoint(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Fences, flushed lines and written bytes so far, if the store counts them.
     fn traffic(&self) -> Option<Traffic> {
         None

@@ -35,6 +35,11 @@ pub mod lab;
 pub mod object;
 pub mod options;
 pub mod stats;
+#[cfg(feature = "steps")]
+pub mod steps {
+    //! How long the steps of a write of the engine `dstore` take.
+    pub use crate::dstore::steps::{Taken, taken};
+}
 mod store;
 mod viper;
 

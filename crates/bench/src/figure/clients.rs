@@ -224,7 +224,7 @@ pub(super) fn measure(
         KEY_WORDS * WORD,
         VALUE_WORDS * WORD
     );
-    let count = settings.workers();
+    let count = progress.curve.workers();
     let workers = Workers::new(count + clients, Writes::of_percent(settings.writes[0]));
     let spins = if count + clients <= progress.cores() {
         SPINS_WITH_CORE

@@ -17,6 +17,8 @@ pub(super) enum Done {
     Get,
     /// A put was answered.
     Put,
+    /// So many puts were answered together.
+    Puts(usize),
     /// There is no request now.
     Nothing,
     /// There will be no more requests.
@@ -53,6 +55,7 @@ fn work(
         match job.next(client)? {
             Done::Get => meter.answered(false),
             Done::Put => meter.answered(true),
+            Done::Puts(count) => (0..count).for_each(|_| meter.answered(true)),
             Done::Nothing => meter.waited(),
             Done::Over => break,
         }
@@ -85,32 +88,51 @@ pub(super) fn run<J: Job, T>(
     Ok((seen?, jobs))
 }
 
-/// Puts the records that no worker has put yet.
+/// Puts the records that no worker has put yet, some at a time; and then, if there are to be more puts, over
+/// and over again.
 pub(super) struct Loading<'a> {
-    maker: Maker<'a>,
+    makers: Vec<Maker<'a>>,
     next: &'a AtomicU64,
     records: u64,
+    puts: u64,
 }
 
 impl<'a> Loading<'a> {
-    pub(super) fn new(corpus: &'a Corpus, next: &'a AtomicU64, records: u64) -> Loading<'a> {
+    pub(super) fn new(
+        corpus: &'a Corpus,
+        next: &'a AtomicU64,
+        (records, puts): (u64, u64),
+        batch: usize,
+    ) -> Loading<'a> {
         Loading {
-            maker: Maker::new(corpus),
+            makers: (0..batch).map(|_| Maker::new(corpus)).collect(),
             next,
             records,
+            puts,
         }
     }
 }
 
 impl Job for Loading<'_> {
     fn next(&mut self, client: &mut dyn Client) -> Result<Done, Error> {
-        let number = self.next.fetch_add(1, Relaxed);
-        if number >= self.records {
+        let batch = self.makers.len() as u64;
+        let from = self.next.fetch_add(batch, Relaxed);
+        if from >= self.puts {
             return Ok(Done::Over);
         }
-        let (key, value) = self.maker.record(number, 0);
-        client.put(key, value)?;
-        Ok(Done::Put)
+        let numbers = from..self.puts.min(from + batch);
+        let records = self.records;
+        if let [maker] = self.makers.as_mut_slice() {
+            let (key, value) = maker.record(from % records, from / records);
+            client.put(key, value)?;
+            return Ok(Done::Put);
+        }
+        let pairs = self.makers.iter_mut().zip(numbers);
+        let together: Vec<_> = pairs
+            .map(|(maker, number)| maker.record(number % records, number / records))
+            .collect();
+        client.put_many(&together)?;
+        Ok(Done::Puts(together.len()))
     }
 }
 

@@ -4,9 +4,10 @@ use super::jobs::{self, Asking};
 use super::settings::Settings;
 use super::store::{Curve, Data};
 use super::stream::Writes;
-use super::workers::Workers;
-use super::{Measure, clients, mib};
-use crate::latency::{ALL, Latencies, add_percentiles, histogram};
+use super::tails::{self, Calls};
+use super::workers::{Span, Workers};
+use super::{Measure, best, clients, footprint, overhead, restart, steps, summary};
+use crate::latency::{ALL, add_percentiles, histogram};
 use crate::machine::Machine;
 use crate::row::{Metric, Row, merged};
 use crate::subject::{Error, Subject};
@@ -15,7 +16,14 @@ use hdrhistogram::Histogram;
 use serde_json::json;
 
 /// Kinds of calls that are timed, in the order of [`Asking::timed`].
-const KINDS: [&str; 2] = ["get", "put"];
+pub(super) const KINDS: [&str; 2] = ["get", "put"];
+/// What a store counts of its traffic, and the metric that is its growth each second.
+const TRAFFIC: [(&str, Metric); 4] = [
+    ("data_written_bytes", Metric::DataWriteRate),
+    ("data_read_bytes", Metric::DataReadRate),
+    ("log_written_bytes", Metric::LogWriteRate),
+    ("checkpoint_written_bytes", Metric::CheckpointWriteRate),
+];
 /// Shares of the calls at which a distribution is told; beyond the last step, the tail.
 const STEPS: u32 = 50;
 const TAIL: [f64; 4] = [0.99, 0.995, 0.999, 0.9999];
@@ -25,7 +33,7 @@ pub(super) struct Progress<'a> {
     tell: &'a mut dyn FnMut(f64, &str),
     settings: &'a Settings,
     machine: Machine,
-    curve: Curve<'a>,
+    pub(super) curve: Curve<'a>,
     what: String,
     done: usize,
 }
@@ -33,13 +41,9 @@ pub(super) struct Progress<'a> {
 impl<'a> Progress<'a> {
     /// A store of `curve` is opened and filled.
     fn step(&mut self, round: usize, curve: Curve<'a>) {
-        let logs = match self.settings.log_bytes.len() {
-            1 => String::new(),
-            _ => format!(", logs of {}", mib(curve.log_bytes)),
-        };
         self.what = match self.settings.rounds {
-            1 => format!("{}{logs}", curve.system),
-            _ => format!("round {}: {}{logs}", round + 1, curve.system),
+            1 => curve.label(),
+            _ => format!("round {}: {}", round + 1, curve.label()),
         };
         self.curve = curve;
         self.say(&format!("{}: filling the store", self.what));
@@ -59,25 +63,29 @@ impl<'a> Progress<'a> {
         self.row_of(workload, percent, threads)
     }
 
-    fn row_of(&self, workload: &str, percent: f64, threads: usize) -> Row {
+    /// Another row of the same point.
+    pub(super) fn row_of(&self, workload: &str, percent: f64, threads: usize) -> Row {
         let settings = self.settings;
         let paper = settings.paper();
-        let conditions = json!({
+        let mut conditions = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "medium": "emulated",
             "delays": paper.delays,
             "records": settings.records,
             "key": paper.key_bytes,
-            "value": paper.value_bytes,
+            "value": self.curve.value_bytes,
             "skew": crate::workload::distribution::EXPONENT,
             "writes": percent,
-            "logs": settings.logs(),
+            "logs": self.curve.logs(),
             "log_bytes": self.curve.log_bytes,
             "seconds": settings.seconds,
             "warm_up_seconds": settings.warm_up_seconds(),
             "rounds": settings.rounds,
             "seed": settings.seed,
         });
+        if let Some(ground) = self.curve.ground {
+            self.curve.describe(ground, &mut conditions);
+        }
         let share = format!("{percent} % writes");
         let workload = if workload.is_empty() {
             &share
@@ -105,9 +113,8 @@ impl<'a> Progress<'a> {
 /// # Errors
 /// No room, or what a store says; a wrong answer of it is an error, too.
 pub fn measure(settings: &Settings, tell: &mut dyn FnMut(f64, &str)) -> Result<Vec<Row>, Error> {
-    settings.ensure_room()?;
-    let data = Data::new(settings);
-    let curves = data.curves();
+    settings.ensure_possible()?;
+    let curves = settings.curves();
     let Some(first) = curves.first().filter(|_| settings.points() > 0) else {
         anyhow::bail!("nothing to measure: {settings:?}");
     };
@@ -122,33 +129,59 @@ pub fn measure(settings: &Settings, tell: &mut dyn FnMut(f64, &str)) -> Result<V
     let mut rows = Vec::new();
     let mut calls: Vec<[Histogram<u64>; 2]> = Vec::new();
     calls.resize_with(curves.len(), || [histogram(), histogram()]);
+    let mut data = Data::new(settings, first.value_bytes);
     for round in 0..settings.rounds {
         for (curve, calls) in curves.iter().zip(&mut calls) {
-            progress.step(round, *curve);
-            let fixture = data.filled(curve)?;
-            let store = &*fixture.subject;
-            match settings.figure.measure {
-                Measure::Points => rows.extend(points(&data, store, &mut progress)?),
-                Measure::Calls => rows.extend(timed(&data, store, &mut progress, calls)?),
-                Measure::Phases => rows.extend(phases(&data, store, &mut progress)?),
-                Measure::Clients => {
-                    for count in settings.clients.iter().copied() {
-                        rows.extend(clients::measure(&data, store, count, &mut progress)?);
-                    }
-                }
+            if data.value_bytes != curve.value_bytes {
+                data = Data::new(settings, curve.value_bytes);
             }
+            progress.step(round, *curve);
+            rows.extend(turn(&data, &mut progress, calls)?);
         }
     }
     let mut rows = merged(rows);
     for (curve, calls) in curves.iter().zip(&calls) {
         for (kind, calls) in KINDS.into_iter().zip(calls) {
             let same = |row: &&mut Row| row.subject == curve.system.name() && row.workload == kind;
-            if let Some(row) = rows.iter_mut().find(same) {
+            if let Some(row) = rows.iter_mut().find(same).filter(|_| !calls.is_empty()) {
                 add_distribution(row, calls);
             }
         }
     }
+    rows.extend(settings.left_out_rows());
     Ok(rows)
+}
+
+/// A round of one curve. Adds the latencies that are told as a distribution of all rounds to `all`.
+fn turn(
+    data: &Data<'_>,
+    progress: &mut Progress<'_>,
+    all: &mut [Histogram<u64>; 2],
+) -> Result<Vec<Row>, Error> {
+    let (settings, curve) = (data.settings, progress.curve);
+    if settings.figure.measure == Measure::Restart {
+        return restart::measure(data, progress);
+    }
+    let filled = data.filled(&curve, !settings.figure.wants_own_process())?;
+    let store = &*filled.subject;
+    match settings.figure.measure {
+        Measure::Points => points(data, store, progress),
+        Measure::Calls => timed(data, store, progress, all),
+        Measure::Phases => phases(data, store, progress),
+        Measure::Clients => {
+            let mut rows = Vec::new();
+            for count in settings.clients.iter().copied() {
+                rows.extend(clients::measure(data, store, count, progress)?);
+            }
+            Ok(rows)
+        }
+        Measure::Tails => tails::measure(data, store, progress),
+        Measure::Overhead => overhead::measure(data, &filled, progress),
+        Measure::Steps => steps::measure(data, store, progress),
+        Measure::Footprint => footprint::measure(data, &filled, progress),
+        Measure::Summary => summary::measure(data, filled, progress),
+        Measure::Restart => unreachable!("it opens its stores itself"),
+    }
 }
 
 /// Throughput and latency for each number of workers and each share of writes, over one store.
@@ -169,13 +202,13 @@ fn points(
         jobs::run(store, &workers, asking, || {
             for percent in settings.writes.iter().copied() {
                 let mut row = progress.row("", percent, threads);
-                if curve.has_dynamic_roles() {
+                if curve.system.has_dynamic_roles() {
                     workers.set_writes(Writes::of_percent(0.0));
                     workers.settle();
                 }
                 workers.set_writes(Writes::of_percent(percent));
                 workers.sleep(settings.warm_up_seconds());
-                let wanted = match curve.has_logs() && percent > 0.0 {
+                let wanted = match curve.system.gleans() && percent > 0.0 {
                     true => curve.all_log_bytes() / settings.paper().logged_bytes,
                     false => 0,
                 };
@@ -192,20 +225,21 @@ fn points(
 }
 
 /// Throughput and gleaners over time: a row for each phase, with a value for each moment.
-fn phases(
+pub(super) fn phases(
     data: &Data<'_>,
     store: &dyn Subject,
     progress: &mut Progress<'_>,
 ) -> Result<Vec<Row>, Error> {
     let settings = data.settings;
-    let (threads, cores) = (settings.workers(), progress.cores());
+    let threads = progress.curve.workers();
+    let cores = progress.curve.shared(progress.cores());
     let workers = Workers::new(threads, Writes::of_percent(settings.writes[0]));
     let asking = Asking::all(&workers, &data.corpus, &data.stream);
     let looks = (settings.seconds / settings.sample_seconds)
         .round()
         .max(1.0);
     let (rows, _) = jobs::run(store, &workers, asking, || {
-        let mut second = 0.0;
+        let (mut second, mut before) = (0.0, traffic(store));
         let mut rows = Vec::new();
         for (phase, percent) in settings.writes.iter().copied().enumerate() {
             let mut row = progress.row(&format!("{percent} %"), percent, threads);
@@ -214,16 +248,38 @@ fn phases(
             for _ in 0..looks as usize {
                 let span = workers.span(0..threads, settings.seconds / looks);
                 second += span.seconds;
-                span.add_to(&mut row, Some(cores));
+                span.add_to(&mut row, cores);
                 row.push(Metric::Second, second);
                 row.push(Metric::Gleaners, workers.gleaners() as f64);
                 row.push(Metric::GleaningShare, span.gleaning_share());
+                let now = traffic(store);
+                add_traffic(&mut row, &span, [before, now]);
+                before = now;
+            }
+            if progress.curve.ground.is_some() {
+                let least = row.get(best(&row, Metric::Rate)).min;
+                row.push(Metric::LeastRate, least);
             }
             rows.push(row);
         }
         Ok(rows)
     })?;
     Ok(rows)
+}
+
+/// What the store has counted of its traffic so far.
+fn traffic(store: &dyn Subject) -> [Option<u64>; 4] {
+    TRAFFIC.map(|(name, _)| store.own(name))
+}
+
+fn add_traffic(row: &mut Row, span: &Span, counts: [[Option<u64>; 4]; 2]) {
+    let [before, now] = counts;
+    for (number, (_, metric)) in TRAFFIC.into_iter().enumerate() {
+        if let (Some(before), Some(now)) = (before[number], now[number]) {
+            let grown = now.saturating_sub(before) as f64;
+            row.push(metric, grown / span.seconds.max(1e-9));
+        }
+    }
 }
 
 /// How long single calls take: a row for each kind of call.
@@ -233,23 +289,12 @@ fn timed(
     progress: &mut Progress<'_>,
     all: &mut [Histogram<u64>; 2],
 ) -> Result<Vec<Row>, Error> {
-    let settings = data.settings;
-    let (threads, percent) = (settings.workers(), settings.writes[0]);
-    let workers = Workers::new(threads, Writes::of_percent(percent));
-    let asking = Asking::all(&workers, &data.corpus, &data.stream);
+    let (threads, percent) = (progress.curve.workers(), data.settings.writes[0]);
     progress.row("", percent, threads);
-    let ((), asked) = jobs::run(store, &workers, asking, || {
-        workers.sleep(settings.warm_up_seconds());
-        workers.time_from_now();
-        workers.sleep(settings.seconds);
-        Ok(())
-    })?;
+    let calls = Calls::of(data, store, threads, percent)?;
     let mut rows = Vec::new();
     for (number, (kind, all)) in KINDS.into_iter().zip(all).enumerate() {
-        let mut latencies = Latencies::default();
-        for timed in asked.iter().filter_map(|job| job.timed.as_ref()) {
-            latencies.add(&timed[number].latencies);
-        }
+        let latencies = &calls.latencies[number];
         if latencies.all.is_empty() {
             continue;
         }
@@ -260,7 +305,11 @@ fn timed(
         all.add(&latencies.all)?;
         rows.push(row);
     }
-    ensure!(!rows.is_empty(), "no call ended in {} s", settings.seconds);
+    ensure!(
+        !rows.is_empty(),
+        "no call ended in {} s",
+        data.settings.seconds
+    );
     Ok(rows)
 }
 

@@ -1,5 +1,5 @@
-//! The figures of papers, measured here. Which there are, what each measures and draws (`bullet.json`), and
-//! what the paper says of them (`bullet-claims.jsonl`) is data.
+//! The figures of papers, measured here. Which there are, what each measures and draws (`bullet.json`,
+//! `dstore.json`), and what the papers say of them (`bullet-claims.jsonl`, `dstore-claims.jsonl`) is data.
 //!
 //! A worker is one thread with one client that between two requests takes its turn at the store's own work
 //! ([`crate::Client::turn`]). Systems take turns in several short rounds, each on a fresh store; what is said
@@ -7,23 +7,34 @@
 
 mod claims;
 mod clients;
+mod footprint;
 mod jobs;
 mod measure;
+mod overhead;
 mod page;
 mod picture;
+mod restart;
 mod settings;
+mod steps;
 mod store;
 mod stream;
+mod summary;
+mod system;
+mod tails;
 mod workers;
 
 pub use claims::{bars, claims};
 pub use measure::measure;
-pub use page::{markdown, table};
-pub use picture::svg;
-pub use settings::Settings;
+pub use page::{left_out, markdown, table};
+pub use picture::{note, svg};
+pub use restart::fill;
+pub use settings::{Filler, Settings};
+pub use store::{Curve, Site};
+pub use system::{Ground, System};
 
-use crate::row::{Metric, Row};
+use crate::row::{self, Metric, Row};
 use crate::timing::Spread;
+use everdram::EngineKind;
 use serde::Deserialize;
 use std::sync::LazyLock;
 
@@ -36,8 +47,11 @@ const BASE: &str = "volatile";
 struct Paper {
     paper: String,
     short: String,
-    /// Delay preset of its platform.
+    /// The engine that runs its systems.
+    engine: String,
+    /// Delay preset of its platform, and the model of its disk.
     delays: String,
+    disk: Option<String>,
     key_bytes: usize,
     value_bytes: usize,
     /// Bytes of one write in a log, which say how often the logs turn over.
@@ -50,11 +64,19 @@ struct Paper {
     log_mib: [u64; 2],
     /// Logs for each worker.
     logs_a_worker: usize,
+    /// Numbers of workers that wait for a disk, and where it is to be quick.
+    #[serde(default)]
+    disk_workers: [Vec<usize>; 2],
+    /// What rows were measured with, for a page and below a picture; conditions stand in braces.
+    conditions: String,
+    note: String,
+    /// What the figures beside claims are.
+    compared: String,
     figures: Vec<Figure>,
 }
 
 static PAPERS: LazyLock<Vec<Paper>> = LazyLock::new(|| {
-    let papers = [include_str!("bullet.json")];
+    let papers = [include_str!("bullet.json"), include_str!("dstore.json")];
     let read = |text| serde_json::from_str(text).expect("a description of a paper's figures");
     papers.into_iter().map(read).collect()
 });
@@ -74,10 +96,19 @@ pub struct Figure {
     /// Systems; none = all.
     #[serde(default)]
     systems: Vec<String>,
+    /// Whether rivals take part, where there are any.
+    #[serde(default)]
+    rivals: bool,
+    /// What stores lie on; none = emulated persistent memory alone.
+    #[serde(default)]
+    grounds: Vec<Ground>,
+    /// Bytes of a value, where it is not the paper's usual one.
+    #[serde(default)]
+    values: Vec<usize>,
     /// Percent of the requests that are puts.
     writes: Vec<f64>,
     workers: Workers,
-    /// Sizes of logs, where these are what is compared.
+    /// Sizes of logs, where they are not the paper's usual one.
     #[serde(default)]
     log_mib: Vec<u64>,
     /// Of each point in each round, and where it is to be quick.
@@ -85,7 +116,23 @@ pub struct Figure {
     rounds: [usize; 2],
     /// What tells a curve from others where claims speak of them.
     curves: String,
+    /// What the table shows of each row; none = as rows of this kind are shown.
+    #[serde(default)]
+    columns: Vec<Metric>,
     picture: picture::Drawing,
+    /// What the paper measured, for systems that are not to be had.
+    printed: Option<Printed>,
+    /// What is not as in the paper, and why.
+    #[serde(default)]
+    differs: String,
+}
+
+/// A table of the paper: heads, and a row for each of its systems.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Printed {
+    heads: String,
+    rows: Vec<Vec<String>>,
 }
 
 /// What is measured of a system.
@@ -100,6 +147,18 @@ pub enum Measure {
     Phases,
     /// What independent clients see, for each number of them and each share of writes.
     Clients,
+    /// Percentiles of gets and of puts in each round, for each number of workers and each share of writes.
+    Tails,
+    /// What a put takes beyond the write of its data.
+    Overhead,
+    /// Bytes of DRAM, persistent memory and disk.
+    Footprint,
+    /// How long the steps of a put take.
+    Steps,
+    /// Opening after a clean stop and after a kill.
+    Restart,
+    /// The worst throughput, the worst latency, recovery and space.
+    Summary,
 }
 
 /// How many workers.
@@ -108,6 +167,8 @@ pub enum Measure {
 enum Workers {
     /// From one to as many as there are cores; on a small machine to twice as many.
     Doubling,
+    /// One.
+    One,
     /// As many as there are cores.
     Cores,
     /// Half of that: the other half of the cores is the clients', as in the paper half of the sockets.
@@ -128,6 +189,30 @@ impl Figure {
         paper.expect("figures come from papers")
     }
 
+    /// What the paper compares.
+    #[must_use]
+    pub fn systems(&self) -> Vec<System> {
+        System::all(self.paper().engine())
+    }
+
+    /// Whether rivals take part in it, where they are built in and there is a disk.
+    #[must_use]
+    pub fn has_rivals(&self) -> bool {
+        self.rivals
+    }
+
+    /// What stores of it may lie on; none: it does not tell.
+    #[must_use]
+    pub fn grounds(&self) -> &[Ground] {
+        &self.grounds
+    }
+
+    /// Whether memory of the process is measured, so that each system needs a process of its own.
+    #[must_use]
+    pub fn wants_own_process(&self) -> bool {
+        matches!(self.measure, Measure::Footprint | Measure::Summary)
+    }
+
     /// The one of this name.
     ///
     /// # Errors
@@ -143,7 +228,15 @@ impl Figure {
     /// Whether stores with logs of several sizes are compared.
     #[must_use]
     pub fn has_sizes_of_logs(&self) -> bool {
-        !self.log_mib.is_empty()
+        self.log_mib.len() > 1
+    }
+
+    /// Where it is in the paper.
+    fn place(&self) -> String {
+        match self.number.starts_with(char::is_alphabetic) {
+            true => self.number.clone(),
+            false => format!("figure {}", self.number),
+        }
     }
 
     /// The figure that rows are of.
@@ -152,13 +245,32 @@ impl Figure {
     }
 }
 
-/// What tells a row from others, as labels of curves and panels say it.
+impl Paper {
+    fn engine(&self) -> EngineKind {
+        let mut all = EngineKind::ALL.iter().copied();
+        let named = all.find(|engine| engine.name() == self.engine);
+        named.expect("an engine")
+    }
+}
+
+/// Rows of what was measured; others say what was left out.
+fn measured(rows: &[Row]) -> impl Iterator<Item = &Row> {
+    rows.iter().filter(|row| row.suite != row::LEFT_OUT)
+}
+
+/// What tells a row from others, as labels of curves and panels say it; several things with commas between.
 fn label(row: &Row, by: &str) -> String {
+    let parts: Vec<String> = by.split(", ").map(|part| label_of(row, part)).collect();
+    parts.join(", ")
+}
+
+fn label_of(row: &Row, by: &str) -> String {
     match by {
         "system" => row.subject.clone(),
         "workload" => row.workload.clone(),
         "writes" => format!("{} % writes", row.say("writes")),
         "log_bytes" => mib(row.number("log_bytes") as u64),
+        "ground" => format!("ground {}", row.say("ground").to_uppercase()),
         by => row.say(by),
     }
 }
@@ -172,11 +284,36 @@ fn mib(bytes: u64) -> String {
     }
 }
 
+/// Conditions in the braces of a text.
+fn filled_in(text: &str, row: &Row) -> String {
+    let mut parts = text.split('{');
+    let mut filled = parts.next().unwrap_or("").to_owned();
+    for part in parts {
+        let (condition, rest) = part.split_once('}').unwrap_or((part, ""));
+        filled.push_str(&match condition {
+            "cores" => row.machine.cores.to_string(),
+            "records in short" => match row.number("records") {
+                records if records >= 1e6 => format!("{:.1} M", records / 1e6),
+                records => format!("{:.0} k", records / 1e3),
+            },
+            "rounds in words" if row.number("rounds") == 1.0 => "1 round".into(),
+            "rounds in words" => format!("{} rounds", row.say("rounds")),
+            condition => row.say(condition),
+        });
+        filled.push_str(rest);
+    }
+    filled
+}
+
 /// A metric without the time in which workers had no core, where that is known: what is drawn and judged.
 fn best(row: &Row, metric: Metric) -> Metric {
     let undisturbed = match metric {
         Metric::Rate => Metric::CoreRate,
         Metric::MeanNs => Metric::CoreMeanNs,
+        Metric::P50Ns => Metric::CoreP50Ns,
+        Metric::P99Ns => Metric::CoreP99Ns,
+        Metric::P999Ns => Metric::CoreP999Ns,
+        Metric::P9999Ns => Metric::CoreP9999Ns,
         metric => metric,
     };
     match row.spread(undisturbed) {

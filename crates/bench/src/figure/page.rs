@@ -1,10 +1,11 @@
 //! A page about a figure: the picture, what it was measured with, what the paper says and whether it is so
 //! here, and every row as a table.
 
-use super::claims::{bars, claims, judged_threads};
-use super::{Figure, Measure, best, label, mib, of_volatile};
-use crate::row::{Metric, Row};
+use super::claims::{bars, claims, judged_workers};
+use super::{Figure, Measure, best, filled_in, label, measured, mib, of_volatile};
+use crate::row::{LEFT_OUT, Metric, Row};
 use crate::show::Table;
+use crate::show::words;
 use crate::show::words::count;
 use crate::verdict::Verdict;
 use std::fmt::Write as _;
@@ -15,38 +16,23 @@ pub fn markdown(rows: &[Row], picture: &str) -> String {
     let (Some(figure), Some(first)) = (Figure::of(rows), rows.first()) else {
         return String::new();
     };
-    let say = |condition| first.say(condition);
-    let machine = &first.machine;
+    let (machine, paper) = (&first.machine, figure.paper());
+    let place = figure.place();
     let mut text = format!(
-        "# {}\n\nFigure {} of {}, measured with everdram {} at {}.\n\n![{}]({picture})\n\n",
+        "# {}\n\n{}{} of {}, measured with everdram {} at {}.\n\n![{}]({picture})\n\n",
         figure.what,
-        figure.number,
-        figure.paper().paper,
-        say("version"),
+        place[..1].to_uppercase(),
+        &place[1..],
+        paper.paper,
+        first.say("version"),
         first.commit,
         figure.what,
     );
+    let conditions = paper.conditions.replace("{log sizes}", &log_sizes(rows));
     let _ = writeln!(
         text,
-        "**{}** persistent memory with the delays `{}`; {} records of {} + {} bytes, all of them in the front; keys zipfian, {}; {} \
-         logs of {}; {} round{} of {} s, each after {} s that do not count; seed {}. {}, {} cores, {}, {}.\n",
-        say("medium"),
-        say("delays"),
-        say("records"),
-        say("key"),
-        say("value"),
-        say("skew"),
-        say("logs"),
-        log_sizes(rows),
-        say("rounds"),
-        if first.number("rounds") == 1.0 {
-            ""
-        } else {
-            "s"
-        },
-        say("seconds"),
-        say("warm_up_seconds"),
-        say("seed"),
+        "{} {}, {} cores, {}, {}.\n",
+        filled_in(&conditions, first),
         machine.processor,
         machine.cores,
         machine.kernel,
@@ -57,35 +43,115 @@ pub fn markdown(rows: &[Row], picture: &str) -> String {
         ("Bars", true, bars(rows)),
     ] {
         if !verdicts.is_empty() {
-            let threads = judged_threads(rows).unwrap_or(0);
-            let plural = if threads == 1 { "" } else { "s" };
             let _ = writeln!(
                 text,
-                "## {title}\n\nWith {threads} worker{plural}. Figures are ratios between curves within rounds, in the \
-                 middle; of gleaners, differences. Time in which workers had no core is left out where that can be \
-                 known; by the clock stands beside.\n\n{}",
+                "## {title}\n\nWith {}. {} Time in which workers had no core is left out where that can \
+                 be known; by the clock stands beside.\n\n{}",
+                judged_workers(rows),
+                paper.compared,
                 Verdict::table(&verdicts, is_of_bars).markdown()
             );
         }
+    }
+    if let Some(printed) = &figure.printed {
+        let mut table = Table::new(&printed.heads);
+        printed
+            .rows
+            .iter()
+            .for_each(|row| table.push_all(row.clone()));
+        let _ = writeln!(
+            text,
+            "## The paper's figures\n\nMeasured by its authors on their machine, not here.\n\n{}",
+            table.markdown()
+        );
+    }
+    if !figure.differs.is_empty() {
+        let _ = writeln!(text, "**Not as in the paper:** {}.\n", figure.differs);
+    }
+    let left_out = left_out(rows);
+    if !left_out.is_empty() {
+        let _ = writeln!(text, "## Left out\n");
+        for line in left_out {
+            let _ = writeln!(text, "- {line}");
+        }
+        text.push('\n');
     }
     text.push_str("## Every line\n\n");
     text.push_str(&table(rows).markdown());
     text
 }
 
+/// What was not measured, and why.
+#[must_use]
+pub fn left_out(rows: &[Row]) -> Vec<String> {
+    let rows = rows.iter().filter(|row| row.suite == LEFT_OUT);
+    rows.map(|row| format!("{}: {}", row.subject, row.say("why")))
+        .collect()
+}
+
 fn log_sizes(rows: &[Row]) -> String {
-    let mut sizes: Vec<String> = rows.iter().map(|row| label(row, "log_bytes")).collect();
-    sizes.dedup();
+    let mut sizes: Vec<String> = Vec::new();
+    for size in measured(rows).map(|row| label(row, "log_bytes")) {
+        if !sizes.contains(&size) {
+            sizes.push(size);
+        }
+    }
     sizes.join(", ")
 }
 
 /// Every row; what a terminal has no room for comes last.
 #[must_use]
 pub fn table(rows: &[Row]) -> Table {
-    match Figure::of(rows).map(|figure| figure.measure) {
+    let figure = Figure::of(rows);
+    if let Some(figure) = figure.filter(|figure| !figure.columns.is_empty()) {
+        return table_of(figure, rows);
+    }
+    match figure.map(|figure| figure.measure) {
         Some(Measure::Calls) => table_of_calls(rows),
         Some(Measure::Phases) => table_of_phases(rows),
         _ => table_of_points(rows),
+    }
+}
+
+/// The middles of the metrics that the figure names.
+fn table_of(figure: &Figure, rows: &[Row]) -> Table {
+    let has_logs = figure.has_sizes_of_logs();
+    let names: Vec<&str> = figure.columns.iter().map(|metric| metric.name()).collect();
+    let log = if has_logs { " | log" } else { "" };
+    let heads = format!(
+        "system{log} | ground | load | writes | workers | {}",
+        names.join(" | ")
+    );
+    let mut table = Table::new(&heads);
+    for row in measured(rows) {
+        let mut cells = vec![row.subject.clone()];
+        cells.extend(has_logs.then(|| label(row, "log_bytes")));
+        cells.extend([
+            row.say("ground").to_uppercase(),
+            row.workload.clone(),
+            format!("{} %", row.say("writes")),
+            row.threads.to_string(),
+        ]);
+        let value = |metric: &Metric| match row.median(*metric) {
+            Some(value) => in_words(*metric, value),
+            None => "-".into(),
+        };
+        cells.extend(figure.columns.iter().map(value));
+        table.push_all(cells);
+    }
+    table
+}
+
+/// A value with the unit that the name of its metric ends with.
+fn in_words(metric: Metric, value: f64) -> String {
+    match metric.name() {
+        name if name.ends_with("_ns") => words::time(value),
+        name if name.ends_with("bytes_s") => format!("{}/s", words::bytes(value)),
+        name if name.ends_with("_bytes") => words::bytes(value),
+        name if name.ends_with("rate") => words::rate(value),
+        name if name.ends_with("share") => format!("{:.1} %", value * 100.0),
+        "operations" | "checkpoints" | "recovered" => count(value as u64),
+        _ => format!("{value:.3}"),
     }
 }
 

@@ -1,13 +1,19 @@
 //! From rows to the picture of their figure, as its data says.
 
-use super::{Figure, best, label, mib};
+use super::{Figure, best, filled_in, label, measured, mib};
 use crate::row::{Metric, Row};
-use crate::show::plot::{Axis, Curve, Panel, Picture};
-use everdram::options::BulletSystem;
+use crate::show::plot::{Axis, Bar, Curve, Panel, Picture};
 use serde::Deserialize;
 
 /// Of a distribution; the rest of it, in which a stall of the machine is, would take most of the picture.
 const SHARE_DRAWN: f64 = 0.995;
+/// What an axis of percentiles has, and how it calls them.
+const PERCENTILES: [(Metric, &str); 4] = [
+    (Metric::P50Ns, "50 %"),
+    (Metric::P99Ns, "99 %"),
+    (Metric::P999Ns, "99.9 %"),
+    (Metric::P9999Ns, "99.99 %"),
+];
 
 /// How rows are drawn.
 #[derive(Debug, PartialEq, Deserialize)]
@@ -21,26 +27,34 @@ pub(super) struct Drawing {
     /// Whether points are marked.
     #[serde(default)]
     marks: bool,
+    /// Loads that are drawn; none = all.
+    #[serde(default)]
+    loads: Vec<String>,
     panels: Vec<DrawnPanel>,
 }
 
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DrawnPanel {
-    /// May name `{system}`, `{workers}` and `{logs}`; empty = what the panel is drawn for.
+    /// May name `{system}`, `{workers}`, `{workload}`, `{ground}` and `{logs}`; empty = what the panel is
+    /// drawn for.
     #[serde(default)]
     title: String,
     /// Level from one moment to the next.
     #[serde(default)]
     stepped: bool,
     x: DrawnAxis,
-    y: DrawnAxis,
+    /// None: bars along x, one below the other.
+    y: Option<DrawnAxis>,
+    /// Bars for these of each row; none = for the metric of x.
+    #[serde(default)]
+    metrics: Vec<Metric>,
 }
 
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DrawnAxis {
-    /// A metric, a condition, or `cdf`.
+    /// A metric, a condition, `cdf` or `percentiles`.
     of: String,
     name: String,
     #[serde(default)]
@@ -60,85 +74,183 @@ enum Scaling {
     LogIfWide,
 }
 
+/// What rows of one figure were measured with, in a line; empty without rows.
+#[must_use]
+pub fn note(rows: &[Row]) -> String {
+    match (Figure::of(rows), rows.first()) {
+        (Some(figure), Some(first)) => filled_in(&figure.paper().note, first),
+        _ => String::new(),
+    }
+}
+
 /// The picture of rows of one figure; empty without rows.
 #[must_use]
 pub fn svg(rows: &[Row]) -> String {
-    let (Some(figure), Some(first)) = (Figure::of(rows), rows.first()) else {
+    let Some(figure) = Figure::of(rows) else {
         return String::new();
     };
+    let note = note(rows);
     let drawing = &figure.picture;
+    let is_drawn = |row: &&Row| drawing.loads.is_empty() || drawing.loads.contains(&row.workload);
+    let rows: Vec<&Row> = measured(rows).filter(is_drawn).collect();
     let all = drawing.panel_for_each.as_deref();
     let titles = all.map_or(vec![String::new()], |by| {
         distinct(rows.iter().map(|row| label(row, by)))
     });
+    let lines = distinct(rows.iter().map(|row| label(row, drawing.lines())));
     let panels = titles.iter().flat_map(|title| {
         let rows: Vec<&Row> = rows
             .iter()
+            .copied()
             .filter(|row| all.is_none_or(|by| label(row, by) == *title))
             .collect();
+        let lines = &lines;
         let panels = drawing.panels.iter();
-        panels.map(move |panel| panel.draw(drawing, title, &rows))
+        panels.map(move |panel| panel.draw(figure, title, lines, &rows))
     });
+    let is_empty = |panel: &Panel| {
+        panel.bars.is_empty() && panel.curves.iter().all(|curve| curve.points.is_empty())
+    };
     Picture {
         title: format!(
-            "{} ({}, figure {})",
+            "{} ({}, {})",
             figure.what,
             figure.paper().short,
-            figure.number
+            figure.place()
         ),
-        note: conditions(first),
+        note,
         columns: drawing.columns,
-        panels: panels.collect(),
+        // What this build or this store does not count has no picture.
+        panels: panels.filter(|panel| !is_empty(panel)).collect(),
     }
     .svg()
 }
 
+impl Drawing {
+    fn lines(&self) -> &str {
+        self.lines.as_deref().unwrap_or("system")
+    }
+}
+
 impl DrawnPanel {
-    fn draw(&'static self, drawing: &Drawing, title: &str, rows: &[&Row]) -> Panel {
-        let by = drawing.lines.as_deref().unwrap_or("system");
-        let lines = distinct(rows.iter().map(|row| label(row, by)));
-        let curve = |(number, label): (usize, &String)| {
-            let same = rows.iter().filter(|row| super::label(row, by) == *label);
-            Curve {
-                label: label.clone(),
-                style: style(label, number),
-                points: same.flat_map(|row| self.points(row)).collect(),
-                has_marks: drawing.marks,
-                is_stepped: self.stepped,
-            }
-        };
-        let curves: Vec<Curve> = lines.iter().enumerate().map(curve).collect();
+    /// `lines`: those of the whole picture, so that each looks the same in all panels.
+    fn draw(
+        &'static self,
+        figure: &'static Figure,
+        title: &str,
+        lines: &[String],
+        rows: &[&Row],
+    ) -> Panel {
+        let by = figure.picture.lines();
         let fill = |first: &&Row| {
             let title = self.title.replace("{system}", &first.subject);
             let title = title.replace("{workers}", &first.threads.to_string());
+            let title = title.replace("{workload}", &first.workload);
+            let title = title.replace("{ground}", &label(first, "ground"));
             title.replace("{logs}", &first.say("logs"))
         };
+        let mut title = match self.title.as_str() {
+            "" => title.into(),
+            _ => rows.first().map_or(String::new(), fill),
+        };
+        // A line is of one number of workers.
+        let most = rows.iter().map(|row| row.threads).max().unwrap_or(0);
+        let mut judged = rows.to_vec();
+        if self.x.of == "percentiles" {
+            judged.retain(|row| row.threads == most);
+            if judged.len() < rows.len() {
+                title += &format!(", {most} workers");
+            }
+        }
+        let rows = &judged;
+        let Some(drawn_y) = &self.y else {
+            return Panel {
+                title,
+                x: Axis::linear(&self.x.name),
+                bars: self.bars(figure, lines, rows),
+                ..Panel::default()
+            };
+        };
+        let drawn = lines.iter().enumerate();
+        let drawn = drawn.filter(|(_, line)| rows.iter().any(|row| label(row, by) == **line));
+        let curve = |(number, line): (usize, &String)| {
+            let same = rows.iter().filter(|row| label(row, by) == *line);
+            Curve {
+                label: line.clone(),
+                style: style(figure, line, number),
+                points: same.flat_map(|row| self.points(drawn_y, row)).collect(),
+                has_marks: figure.picture.marks,
+                is_stepped: self.stepped,
+            }
+        };
+        let curves: Vec<Curve> = drawn.map(curve).collect();
+        let points = || curves.iter().flat_map(|curve| &curve.points);
         Panel {
-            title: match self.title.as_str() {
-                "" => title.into(),
-                _ => rows.first().map_or(String::new(), fill),
-            },
-            x: self.x.axis(
-                curves.iter().flat_map(|curve| &curve.points).map(|p| p.0),
-                rows,
-            ),
-            y: self.y.axis(
-                curves.iter().flat_map(|curve| &curve.points).map(|p| p.1),
-                rows,
-            ),
+            title,
+            x: self.x.axis(points().map(|point| point.0), rows),
+            y: drawn_y.axis(points().map(|point| point.1), rows),
             curves,
             bands: phases(rows),
             ..Panel::default()
         }
     }
 
-    /// One point of a row, or one for each moment.
-    fn points(&self, row: &Row) -> Vec<(f64, f64)> {
+    /// A bar for each row and metric that was measured.
+    fn bars(&self, figure: &Figure, lines: &[String], rows: &[&Row]) -> Vec<Bar> {
+        let scale = self.x.scale.unwrap_or(1.0);
+        let several = distinct(rows.iter().map(|row| row.threads)).len() > 1;
+        let mut bars = Vec::new();
+        for row in rows {
+            let line = label(row, figure.picture.lines());
+            let number = lines.iter().position(|other| *other == line).unwrap_or(0);
+            let own: Vec<Metric> = self.x.of.parse().into_iter().collect();
+            let metrics = match self.metrics.is_empty() {
+                true => &own,
+                false => &self.metrics,
+            };
+            for (nth, metric) in metrics.iter().enumerate() {
+                let Some(spread) = row.spread(best(row, *metric)) else {
+                    continue;
+                };
+                let is_split = !self.metrics.is_empty();
+                bars.push(Bar {
+                    label: match (is_split, several) {
+                        (true, _) => metric.name().trim_end_matches("_ns").into(),
+                        (false, true) if row.threads == 1 => format!("{line}, 1 worker"),
+                        (false, true) => format!("{line}, {} workers", row.threads),
+                        (false, false) => line.clone(),
+                    },
+                    value: short(spread.median * scale),
+                    least: spread.min * scale,
+                    middle: spread.median * scale,
+                    most: spread.max * scale,
+                    style: match is_split {
+                        true => nth,
+                        false => style(figure, &line, number),
+                    },
+                    is_filled: !row.is("rival"),
+                });
+            }
+        }
+        bars
+    }
+
+    /// One point of a row, or one for each moment or percentile.
+    fn points(&self, y: &DrawnAxis, row: &Row) -> Vec<(f64, f64)> {
         if self.x.of == "cdf" {
             let drawn = row.cdf.iter().filter(|(_, share)| *share <= SHARE_DRAWN);
             return drawn.map(|(ns, share)| (*ns as f64, *share)).collect();
         }
-        let (x, y) = (self.x.values(row), self.y.values(row));
+        if self.x.of == "percentiles" {
+            let scale = y.scale.unwrap_or(1.0);
+            let told = PERCENTILES.iter().enumerate();
+            return told
+                .filter_map(|(at, (metric, _))| {
+                    Some((at as f64, row.median(best(row, *metric))? * scale))
+                })
+                .collect();
+        }
+        let (x, y) = (self.x.values(row), y.values(row));
         x.into_iter().zip(y).collect()
     }
 }
@@ -168,6 +280,15 @@ impl DrawnAxis {
         } else {
             Axis::linear(&self.name)
         };
+        if self.of == "percentiles" {
+            if !is_log {
+                let names = PERCENTILES.iter().enumerate();
+                axis.marks = names
+                    .map(|(at, (_, name))| (at as f64, (*name).to_owned()))
+                    .collect();
+            }
+            return axis;
+        }
         // Few conditions are numbers that anybody would round to.
         if self.of.parse::<Metric>().is_err() && self.of != "cdf" {
             let values = distinct(rows.iter().map(|row| row.number(&self.of)));
@@ -181,11 +302,25 @@ impl DrawnAxis {
     }
 }
 
-/// The same in all figures for a system; else far apart among the colours and marks that systems have.
-fn style(label: &str, number: usize) -> usize {
-    let mut all = BulletSystem::ALL.iter();
-    let known = all.position(|known| known.name() == label);
-    known.unwrap_or([7, 5, 2, 0][number % 4])
+/// The same in all figures of a paper for a system; else far apart among the colours and marks that systems
+/// have.
+fn style(figure: &Figure, label: &str, number: usize) -> usize {
+    let systems = figure.systems();
+    let known = systems.iter().position(|known| known.name() == label);
+    let others = match figure.rivals {
+        true => [7, 2, 0, 4],
+        false => [7, 5, 2, 0],
+    };
+    known.unwrap_or(others[number % 4])
+}
+
+/// Three digits.
+fn short(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
 }
 
 /// From when to when each phase was, and its name.
@@ -198,25 +333,6 @@ fn phases(rows: &[&Row]) -> Vec<(f64, f64, String)> {
         Some((std::mem::replace(&mut from, to), to, row.workload.clone()))
     })
     .collect()
-}
-
-/// The conditions in a line of text.
-fn conditions(row: &Row) -> String {
-    let records = match row.number("records") {
-        records if records >= 1e6 => format!("{:.1} M", records / 1e6),
-        records => format!("{:.0} k", records / 1e3),
-    };
-    let say = |condition| row.say(condition);
-    format!(
-        "{} memory, delays of {}; {records} records of {} + {} B; {} x {} s; {} cores",
-        say("medium"),
-        say("delays"),
-        say("key"),
-        say("value"),
-        say("rounds"),
-        say("seconds"),
-        row.machine.cores,
-    )
 }
 
 /// Each different value once, in the order in which they come.

@@ -1,39 +1,55 @@
 //! What is measured and how much of it: as asked for, and otherwise as large as the machine allows.
 
-use super::{Figure, Measure, Paper, Workers};
+use super::store::{Curve, Site};
+use super::{Figure, Ground, Measure, Paper, System, Workers};
+use crate::machine::Machine;
 use crate::process;
+use crate::row::Row;
 use crate::subject::Error;
-use crate::workload::sizes::Sizes;
 use anyhow::{Context, bail};
-use everdram::options::BulletSystem;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-/// Logs of a store, at least and at most.
-const LOGS: std::ops::RangeInclusive<usize> = 4..=128;
 /// Bytes that a record takes in the pool and beside it, generously.
 const POOL_BYTES_A_RECORD: u64 = 320;
 const DRAM_BYTES_A_RECORD: u64 = 320;
 /// Bytes of a pool beside records and logs, and of a process beside its store.
 const BESIDE_BYTES: u64 = 128 << 20;
+/// Disks write whole blocks.
+const BLOCK_BYTES: u64 = 4096;
+/// What a rival takes on a disk for each byte of data, before it has compacted; and of memory as its cache.
+const RIVAL_DISK: u64 = 3;
+const RIVAL_DRAM: u64 = 2;
+
+/// A process that fills a store and waits to be killed.
+pub type Filler = fn(&Settings, &Curve<'_>, &Site) -> Result<Command, Error>;
 
 /// What to measure.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Which figure.
     pub figure: &'static Figure,
     /// Directory that plays persistent memory: on tmpfs.
     pub dir: PathBuf,
+    /// Directory on a disk, for figures that have a use for one.
+    pub data_dir: Option<PathBuf>,
     /// Systems, in the order in which they take turns.
-    pub systems: Vec<BulletSystem>,
+    pub systems: Vec<System>,
+    /// What stores lie on, for figures that tell.
+    pub grounds: Vec<Ground>,
+    /// Bytes of a value.
+    pub values: Vec<usize>,
     /// Percent of the requests that are puts. Phases go through them one after another.
     pub writes: Vec<f64>,
     /// Numbers of workers; figures with one point for each system use the greatest.
     pub threads: Vec<usize>,
+    /// The same where they wait for a disk.
+    pub disk_threads: Vec<usize>,
     /// Numbers of clients, where there are clients.
     pub clients: Vec<usize>,
     /// Records that a store holds.
     pub records: u64,
-    /// Bytes of a log, of which a worker has two.
+    /// Bytes of a log.
     pub log_bytes: Vec<u64>,
     /// Seconds of each point or phase in each round.
     pub seconds: f64,
@@ -43,14 +59,36 @@ pub struct Settings {
     pub sample_seconds: f64,
     /// Seed of all choices.
     pub seed: u64,
+    /// How to start a process that is to be killed, for figures that kill one.
+    pub filler: Option<Filler>,
+}
+
+/// Bytes that a store needs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Needs {
+    /// In the directory that plays persistent memory.
+    emulated: u64,
+    disk: u64,
+    dram: u64,
 }
 
 impl Settings {
-    /// For this machine; smaller and shorter if it is to be quick.
+    /// For this machine; smaller and shorter if it is to be quick. Without a directory on a disk, what lies
+    /// on one is left out.
     #[must_use]
-    pub fn here(figure: &'static Figure, quick: bool, dir: &Path) -> Settings {
+    pub fn here(
+        figure: &'static Figure,
+        quick: bool,
+        dir: &Path,
+        data_dir: Option<&Path>,
+    ) -> Settings {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Settings::of(figure, quick, dir, cores, process::available_bytes())
+        let mut settings = Settings::of(figure, quick, dir, cores, process::available_bytes());
+        settings.data_dir = data_dir.map(Path::to_owned);
+        if data_dir.is_some() {
+            settings.grounds = figure.grounds.clone();
+        }
+        settings
     }
 
     fn of(
@@ -63,20 +101,40 @@ impl Settings {
         let paper = figure.paper();
         let which = usize::from(quick);
         let wanted = paper.records_a_core[which] * cores as u64;
+        let values = match figure.values.len() {
+            0 => vec![paper.value_bytes],
+            _ => figure.values.clone(),
+        };
+        let data = match figure.grounds.contains(&Ground::Modelled) {
+            true => data_bytes(1, values.iter().copied().max().unwrap_or(0)),
+            false => 0,
+        };
         // Half of what is there: others have to live, too.
-        let fit = available_bytes / 2 / (POOL_BYTES_A_RECORD + DRAM_BYTES_A_RECORD);
+        let fit = available_bytes / 2 / (POOL_BYTES_A_RECORD + DRAM_BYTES_A_RECORD + data);
         let records = wanted.min(fit).clamp(1000, paper.records);
-        let named = figure.systems.iter().map(|name| name.parse());
-        let named: Vec<BulletSystem> = named.map(|name| name.expect("a system")).collect();
+        let is_named = |system: &System| figure.systems.iter().any(|name| name == system.name());
+        let all = figure.systems().into_iter();
         Settings {
             figure,
             dir: dir.to_owned(),
-            systems: match named.len() {
-                0 => BulletSystem::ALL.to_vec(),
-                _ => named,
-            },
+            data_dir: None,
+            systems: all
+                .filter(|system| figure.systems.is_empty() || is_named(system))
+                .collect(),
+            grounds: figure
+                .grounds
+                .iter()
+                .copied()
+                .filter(|ground| !ground.is_on_disk())
+                .collect(),
+            values,
             writes: figure.writes.clone(),
+            disk_threads: match figure.workers {
+                Workers::One => vec![1],
+                _ => paper.disk_workers[which].clone(),
+            },
             threads: match figure.workers {
+                Workers::One => vec![1],
                 Workers::Doubling => doubling(if cores < 4 { 2 * cores } else { cores }),
                 Workers::Cores => vec![cores.max(2)],
                 Workers::Half => vec![(cores / 2).max(2)],
@@ -92,9 +150,56 @@ impl Settings {
             },
             seconds: figure.seconds[which],
             rounds: figure.rounds[which],
-            sample_seconds: if quick { 0.25 } else { 1.0 },
+            sample_seconds: match paper.disk {
+                Some(_) => 0.1,
+                None if quick => 0.25,
+                None => 1.0,
+            },
             seed: 42,
+            filler: None,
         }
+    }
+
+    /// What each turn is about, in order; systems take turns within a ground.
+    pub(super) fn curves(&self) -> Vec<Curve<'_>> {
+        let grounds: Vec<Option<Ground>> = match self.grounds.as_slice() {
+            [] if self.figure.grounds.is_empty() => vec![None],
+            grounds => grounds.iter().copied().map(Some).collect(),
+        };
+        let mut curves = Vec::new();
+        for value_bytes in self.values.iter().copied() {
+            for ground in grounds.iter().copied() {
+                for system in self.systems.iter().copied() {
+                    let sizes = if system.is_rival() { 1 } else { usize::MAX };
+                    let sizes = self.log_bytes.iter().copied().take(sizes);
+                    let of = |log_bytes| Curve::new(self, system, ground, log_bytes, value_bytes);
+                    curves.extend(sizes.map(of).filter(|_| system.is_on(ground)));
+                }
+            }
+        }
+        curves
+    }
+
+    /// What of the figure is not measured, and what would change that.
+    #[must_use]
+    pub fn left_out(&self) -> Vec<(String, String)> {
+        let mut left_out = Vec::new();
+        for ground in &self.figure.grounds {
+            if !self.grounds.contains(ground) {
+                let why = match ground.is_on_disk() && self.data_dir.is_none() {
+                    true => "give a directory on a disk: --data-dir DIR",
+                    false => "not asked for",
+                };
+                let what = format!("ground {}, {}", ground.name().to_uppercase(), ground.what());
+                left_out.push((what, why.into()));
+            }
+        }
+        let has_rivals = self.systems.iter().any(System::is_rival);
+        if self.figure.rivals && self.grounds.contains(&Ground::Disk) && !has_rivals {
+            let why = "not asked for, or not in this build: cargo build --release -p everdram-cli --features rivals";
+            left_out.push(("rivals".into(), why.into()));
+        }
+        left_out
     }
 
     pub(super) fn paper(&self) -> &'static Paper {
@@ -106,89 +211,134 @@ impl Settings {
         self.seconds / 2.0
     }
 
-    /// The greatest number of workers.
-    pub(super) fn workers(&self) -> usize {
-        self.threads.iter().copied().max().unwrap_or(1)
+    /// The same as rows.
+    #[must_use]
+    pub fn left_out_rows(&self) -> Vec<Row> {
+        let machine = Machine::here(&self.dir);
+        let left_out = self.left_out().into_iter();
+        let row = |(what, why): (String, String)| Row::left_out(&what, &why, &machine);
+        left_out.map(row).collect()
     }
 
-    /// Logs of a store.
-    pub(super) fn logs(&self) -> usize {
-        (self.paper().logs_a_worker * self.workers()).clamp(*LOGS.start(), *LOGS.end())
-    }
-
-    pub(super) fn keys(&self) -> (Sizes, Sizes) {
-        let paper = self.paper();
-        (
-            Sizes::Fixed(paper.key_bytes),
-            Sizes::Fixed(paper.value_bytes),
-        )
-    }
-
-    /// Bytes of the pool of a system with logs of so many bytes.
-    pub(super) fn pool_bytes(&self, system: BulletSystem, log_bytes: u64) -> u64 {
-        if system == BulletSystem::Volatile {
-            return BESIDE_BYTES;
-        }
-        let logs = self.logs() as u64 * log_bytes;
-        (self.records * POOL_BYTES_A_RECORD + logs + BESIDE_BYTES).next_multiple_of(1 << 20)
+    pub(super) fn data_dir(&self) -> Result<&Path, Error> {
+        let dir = self.data_dir.as_deref();
+        dir.context("no directory on a disk was given: --data-dir DIR")
     }
 
     /// Points, or phases, that are measured in all.
     pub(super) fn points(&self) -> usize {
-        let curve = match self.figure.measure {
-            Measure::Points => self.threads.len() * self.writes.len(),
+        let of = |curve: &Curve<'_>| match self.figure.measure {
+            Measure::Points | Measure::Tails => curve.threads().len() * self.writes.len(),
             Measure::Calls => self.writes.len().min(1),
             Measure::Phases => self.writes.len(),
             Measure::Clients => self.clients.len() * self.writes.len(),
+            Measure::Restart => 2,
+            Measure::Overhead | Measure::Footprint | Measure::Steps => 1,
+            Measure::Summary => 3,
         };
-        self.rounds * self.systems.len() * self.log_bytes.len() * curve
+        self.rounds * self.curves().iter().map(of).sum::<usize>()
     }
 
-    /// Whether there is room for the largest store.
+    fn needs(&self, curve: &Curve<'_>) -> Needs {
+        let data = data_bytes(self.records, curve.value_bytes) + BESIDE_BYTES;
+        let pool = self.pool_bytes(curve);
+        let mut needs = Needs {
+            dram: self.records * DRAM_BYTES_A_RECORD + BESIDE_BYTES,
+            ..Needs::default()
+        };
+        match curve.ground {
+            _ if curve.system.is_rival() => {
+                needs.disk = RIVAL_DISK * data;
+                needs.dram = RIVAL_DRAM * data;
+            }
+            None => needs.emulated = pool,
+            Some(Ground::Modelled) => needs.emulated = pool + data,
+            Some(Ground::Disk) => (needs.emulated, needs.disk) = (pool, data),
+            // The redo log of the files is at most as large as what it is about.
+            Some(Ground::Files) => needs.disk = 2 * pool + data,
+        }
+        needs
+    }
+
+    /// Bytes of the pool of a system.
+    pub(super) fn pool_bytes(&self, curve: &Curve<'_>) -> u64 {
+        if curve.system.has_empty_pool() {
+            return BESIDE_BYTES;
+        }
+        let bytes = self.records * POOL_BYTES_A_RECORD + curve.all_log_bytes() + BESIDE_BYTES;
+        bytes.next_multiple_of(1 << 20)
+    }
+
+    /// Whether this build can measure it, and whether there is room for the largest store.
     ///
     /// # Errors
     /// Says what is needed, what there is, and what would help.
-    pub fn ensure_room(&self) -> Result<(), Error> {
-        let dir = self.dir.display();
-        let room = rustix::fs::statvfs(&self.dir)
-            .with_context(|| format!("asking for the room in {dir}"))?;
-        self.ensure_room_of(room.f_bavail * room.f_frsize, process::available_bytes())
+    pub fn ensure_possible(&self) -> Result<(), Error> {
+        #[cfg(not(feature = "steps"))]
+        if self.figure.measure == Measure::Steps {
+            bail!(super::steps::BUILD);
+        }
+        let disk_bytes = match &self.data_dir {
+            Some(dir) => room_in(dir)?,
+            None => 0,
+        };
+        let memory_bytes = process::available_bytes();
+        self.ensure_room_of(room_in(&self.dir)?, disk_bytes, memory_bytes)
     }
 
-    fn ensure_room_of(&self, dir_bytes: u64, memory_bytes: u64) -> Result<(), Error> {
-        let log_bytes = self.log_bytes.iter().copied().max().unwrap_or(0);
-        let pools = self
-            .systems
-            .iter()
-            .map(|system| self.pool_bytes(*system, log_bytes));
-        let pool = pools.max().unwrap_or(0);
-        let dram = self.records * DRAM_BYTES_A_RECORD + BESIDE_BYTES;
-        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-        let remedy = "ask for fewer --records, or smaller logs with --log-bytes";
-        if pool > dir_bytes {
-            bail!(
-                "{}: a store of {} records with {} logs needs {} MiB there, and {} MiB are free: {remedy}",
-                self.dir.display(),
-                self.records,
-                self.logs(),
-                mib(pool),
-                mib(dir_bytes),
-            );
-        }
+    fn ensure_room_of(
+        &self,
+        dir_bytes: u64,
+        disk_bytes: u64,
+        memory_bytes: u64,
+    ) -> Result<(), Error> {
+        let curves = self.curves();
+        let most = |of: fn(Needs) -> u64| {
+            let all = curves.iter().map(|curve| of(self.needs(curve)));
+            all.max().unwrap_or(0)
+        };
+        let (pool, disk) = (most(|needs| needs.emulated), most(|needs| needs.disk));
         // Memory that plays persistent memory is memory.
-        if pool + dram > memory_bytes {
+        let memory = most(|needs| needs.emulated + needs.dram);
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        let logs = curves.iter().map(Curve::logs).max().unwrap_or(0);
+        let what = format!("a store of {} records with {logs} logs", self.records);
+        let remedy = "ask for fewer --records, or smaller logs with --log-bytes";
+        let needs = |dir: &Path, needed, free| {
+            format!(
+                "{}: {what} needs {} MiB there, and {} MiB are free: {remedy}",
+                dir.display(),
+                mib(needed),
+                mib(free),
+            )
+        };
+        if pool > dir_bytes {
+            bail!(needs(&self.dir, pool, dir_bytes));
+        }
+        if let Some(dir) = self.data_dir.as_ref().filter(|_| disk > disk_bytes) {
+            bail!(needs(dir, disk, disk_bytes));
+        }
+        if memory > memory_bytes {
             bail!(
-                "a store of {} records with {} logs needs {} MiB of memory, {} MiB of it as persistent memory, and {} MiB \
-                 are free: {remedy}",
-                self.records,
-                self.logs(),
-                mib(pool + dram),
+                "{what} needs {} MiB of memory, {} MiB of it as persistent memory, and {} MiB are free: {remedy}",
+                mib(memory),
                 mib(pool),
                 mib(memory_bytes),
             );
         }
         Ok(())
     }
+}
+
+fn room_in(dir: &Path) -> Result<u64, Error> {
+    let room = rustix::fs::statvfs(dir)
+        .with_context(|| format!("asking for the room in {}", dir.display()))?;
+    Ok(room.f_bavail * room.f_frsize)
+}
+
+/// Bytes of so many values in blocks; a twentieth more for blocks that are free and not yet used again.
+fn data_bytes(records: u64, value_bytes: usize) -> u64 {
+    records * (value_bytes as u64).next_multiple_of(BLOCK_BYTES) * 21 / 20
 }
 
 /// 1, 2, 4 and so on, and `most` itself.
@@ -202,6 +352,7 @@ fn doubling(most: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use everdram::options::BulletSystem;
 
     const GIB: u64 = 1 << 30;
 
@@ -214,7 +365,7 @@ mod tests {
         let here = of("bullet-5", false, 2, 20 * GIB);
         assert_eq!(here.records, 5_000_000);
         assert_eq!(here.threads, [1, 2, 4]);
-        assert_eq!((here.logs(), here.systems.len()), (8, 8));
+        assert_eq!((here.curves()[0].logs(), here.systems.len()), (8, 8));
         assert_eq!(of("bullet-5", false, 64, 500 * GIB).records, 50_000_000);
         assert!(of("bullet-5", false, 16, 2 * GIB).records < 2_000_000);
         assert_eq!(of("bullet-5", false, 12, GIB).threads, [1, 2, 4, 8, 12]);
@@ -228,8 +379,58 @@ mod tests {
         // What it proposes fits.
         for memory in [GIB, 4 * GIB, 64 * GIB] {
             let small = of("bullet-5", true, 2, memory);
-            small.ensure_room_of(memory / 2, memory).unwrap();
+            small.ensure_room_of(memory / 2, 0, memory).unwrap();
         }
+    }
+
+    #[test]
+    fn a_disk_without_room_is_refused_before_anything_is_measured() {
+        let figure = Figure::find("dstore-8").unwrap();
+        let mut here = Settings::of(figure, false, Path::new("/there"), 2, 22 * GIB);
+        assert_eq!(here.records, 2_000_000);
+        here.ensure_room_of(12 * GIB, 0, 22 * GIB).unwrap();
+        here.data_dir = Some("/disk".into());
+        here.grounds = figure.grounds.clone();
+        let text = here.ensure_room_of(12 * GIB, 5 * GIB, 22 * GIB);
+        let text = text.unwrap_err().to_string();
+        assert!(
+            text.contains("/disk") && text.contains("5120 MiB are free"),
+            "{text}"
+        );
+        here.ensure_room_of(12 * GIB, 20 * GIB, 22 * GIB).unwrap();
+    }
+
+    /// Each system is measured with each size of logs, on each ground.
+    #[test]
+    fn turns_are_of_systems_on_grounds() {
+        let of = |name: &str| {
+            let figure = Figure::find(name).unwrap();
+            Settings::of(figure, true, Path::new("/there"), 2, GIB)
+        };
+        let labels = |settings: &Settings| {
+            let curves = settings.curves().into_iter();
+            curves.map(|curve| curve.label()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            labels(&of("dstore-1")),
+            [
+                "+oe, ground A, logs of 4 MiB",
+                "+oe, ground A, logs of 256 MiB",
+                "cow, ground A, logs of 4 MiB",
+                "cow, ground A, logs of 256 MiB",
+            ]
+        );
+        let mut both = of("dstore-t3");
+        assert_eq!(
+            labels(&both),
+            [
+                "+oe, ground A, values of 4 KiB",
+                "+oe, ground A, values of 16 KiB"
+            ]
+        );
+        both.grounds = vec![Ground::Modelled, Ground::Disk];
+        assert_eq!(both.curves().len(), 4);
+        assert_eq!(labels(&of("bullet-7")), ["+wrc"]);
     }
 
     /// What figures say of systems is true.
@@ -246,20 +447,23 @@ mod tests {
         let figure = Figure::find("bullet-6").unwrap();
         let mut here = Settings::of(figure, false, Path::new("/there"), 2, 20 * GIB);
         here.records = 10_000_000;
-        let text = here.ensure_room_of(GIB, 20 * GIB).unwrap_err().to_string();
+        let text = here
+            .ensure_room_of(GIB, 0, 20 * GIB)
+            .unwrap_err()
+            .to_string();
         assert!(
             text.contains("/there") && text.contains("1024 MiB are free"),
             "{text}"
         );
         let text = here
-            .ensure_room_of(20 * GIB, 4 * GIB)
+            .ensure_room_of(20 * GIB, 0, 4 * GIB)
             .unwrap_err()
             .to_string();
         assert!(
             text.contains("--records") && text.contains("of memory"),
             "{text}"
         );
-        here.systems = vec![BulletSystem::Volatile];
-        here.ensure_room_of(GIB, 4 * GIB).unwrap();
+        here.systems = vec![System::Bullet(BulletSystem::Volatile)];
+        here.ensure_room_of(GIB, 0, 4 * GIB).unwrap();
     }
 }

@@ -1,18 +1,23 @@
-//! A store of one system, filled as the paper fills its stores: every record in the front, and logs that have
-//! been written from end to end once, so that gleaning is under way as it would be after a long run.
+//! A store of one system, filled as its paper fills its stores. Bullet: every record in the front, and logs
+//! that have been written from end to end once, so that gleaning is under way as it would be after a long
+//! run. DStore: all objects, and a checkpoint of them.
 
 use super::jobs::{self, Asking, Loading};
 use super::settings::Settings;
 use super::stream::{Stream, Writes};
+use super::system::{Ground, System};
 use super::workers::Workers;
+use super::{Measure, mib};
 use crate::everdram::Open;
-use crate::fixture::Fixture;
+use crate::fixture::Place;
+use crate::process;
 use crate::subject::{Durability, Error, Opener, Subject};
 use crate::workload::corpus::Corpus;
+use crate::workload::sizes::Sizes;
 use anyhow::{Context, bail};
-use everdram::options::BulletSystem;
-use everdram::{EngineKind, Medium, MediumChoice, Options, Store};
-use std::path::Path;
+use everdram::{Medium, MediumChoice, Options, Store};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Seconds in which a store that is loaded must get at least one record further.
@@ -21,42 +26,80 @@ const STUCK_SECONDS: f64 = 30.0;
 const LOOK_SECONDS: f64 = 0.02;
 /// Seconds that writing the logs once may take; a system so slow has little in its logs anyway.
 const PRIMING_SECONDS: f64 = 60.0;
+/// Logs of a store, at least and at most.
+const LOGS: std::ops::RangeInclusive<usize> = 4..=128;
+/// Records that are loaded under one sync, where there is a disk.
+const LOADED_TOGETHER: usize = 64;
 
 /// What the stores of a curve are.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Curve<'a> {
-    pub(super) system: BulletSystem,
-    pub(super) log_bytes: u64,
+#[derive(Clone, Copy, Debug)]
+pub struct Curve<'a> {
+    /// Which system.
+    pub system: System,
+    /// What it lies on, if the figure tells.
+    pub ground: Option<Ground>,
+    /// Bytes of each of its logs.
+    pub log_bytes: u64,
+    /// Bytes of each of its values.
+    pub value_bytes: usize,
     settings: &'a Settings,
 }
 
-impl Opener for Curve<'_> {
+/// Where a store is: its pool or all of it, and its data file, if that is elsewhere.
+pub struct Site {
+    pool: Place,
+    data: Option<Place>,
+}
+
+impl Site {
+    /// The directory of the store.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.pool.path()
+    }
+
+    /// The directory of its data file.
+    #[must_use]
+    pub fn data_dir(&self) -> Option<&Path> {
+        self.data.as_ref().map(Place::path)
+    }
+}
+
+/// How to open a store of a curve, with its data file in `data`.
+pub(super) struct Opening<'a> {
+    pub(super) curve: Curve<'a>,
+    pub(super) data: Option<PathBuf>,
+    /// Whether its pool is made large at once, with all pages present: otherwise it begins small, for room
+    /// and restarts.
+    pub(super) is_present: bool,
+}
+
+impl Opener for Opening<'_> {
     fn name(&self) -> &'static str {
-        self.system.name()
+        self.curve.system.name()
     }
 
     fn version(&self) -> String {
-        env!("CARGO_PKG_VERSION").into()
-    }
-
-    fn durability(&self) -> Durability {
-        match self.system {
-            BulletSystem::Volatile => Durability::Never,
-            _ => Durability::EachWrite,
+        match self.curve.system {
+            System::Rival(store) => store.version(),
+            _ => env!("CARGO_PKG_VERSION").into(),
         }
     }
 
-    fn open(&self, dir: &Path, _: u64, _: usize) -> Result<Box<dyn Subject>, Error> {
-        let mut options = Options::default();
-        options.engine = Some(EngineKind::Bullet);
-        options.medium = MediumChoice::Only(Medium::Emulated);
-        options.delay = Some(self.settings.paper().delays.clone());
-        options.prefault = true;
-        options.initial_bytes = self.settings.pool_bytes(self.system, self.log_bytes);
-        options.bullet.system = self.system;
-        options.bullet.logs = u32::try_from(self.settings.logs())?;
-        options.bullet.log_bytes = self.log_bytes;
-        let store = Store::open(dir.join("pool"), &options)?;
+    fn durability(&self) -> Durability {
+        self.curve.system.durability()
+    }
+
+    fn open(
+        &self,
+        dir: &Path,
+        records: u64,
+        record_bytes: usize,
+    ) -> Result<Box<dyn Subject>, Error> {
+        if let System::Rival(store) = self.curve.system {
+            return store.open(dir, records, record_bytes);
+        }
+        let store = Store::open(dir.join("pool"), &self.options()?)?;
         Ok(Box::new(Open {
             store,
             is_prefaulted: true,
@@ -64,82 +107,221 @@ impl Opener for Curve<'_> {
     }
 }
 
-impl Curve<'_> {
-    /// Whether it has logs.
-    pub(super) fn has_logs(&self) -> bool {
-        !matches!(
-            self.system,
-            BulletSystem::Volatile | BulletSystem::Phash | BulletSystem::HikvHt
-        )
+impl Opening<'_> {
+    fn options(&self) -> Result<Options, Error> {
+        let (curve, settings) = (&self.curve, self.curve.settings);
+        let (paper, measure) = (settings.paper(), settings.figure.measure);
+        let mut options = Options::default();
+        curve
+            .system
+            .set(&mut options, u32::try_from(curve.logs())?, curve.log_bytes);
+        options.dstore.data = self.data.as_ref().map(|dir| dir.join("data"));
+        if curve.ground == Some(Ground::Files) {
+            options.medium = MediumChoice::Only(Medium::File);
+            return Ok(options);
+        }
+        options.medium = MediumChoice::Only(Medium::Emulated);
+        options.delay = Some(paper.delays.clone());
+        // Beside a bare write there is no model of a disk.
+        if curve.ground == Some(Ground::Modelled) && measure != Measure::Overhead {
+            options.dstore.data_delay.clone_from(&paper.disk);
+        }
+        if self.is_present {
+            options.prefault = true;
+            options.initial_bytes = settings.pool_bytes(curve);
+        }
+        Ok(options)
+    }
+}
+
+impl<'a> Curve<'a> {
+    pub(super) fn new(
+        settings: &'a Settings,
+        system: System,
+        ground: Option<Ground>,
+        log_bytes: u64,
+        value_bytes: usize,
+    ) -> Curve<'a> {
+        Curve {
+            system,
+            ground,
+            log_bytes,
+            value_bytes,
+            settings,
+        }
     }
 
-    /// Whether workers glean when there is something to glean.
-    pub(super) fn has_dynamic_roles(&self) -> bool {
-        matches!(self.system, BulletSystem::Dyn | BulletSystem::Wrc)
+    /// Adds what its ground has to say to the conditions of a row.
+    pub(super) fn describe(&self, ground: Ground, conditions: &mut Value) {
+        let is_emulated = ground != Ground::Files && !self.system.is_rival();
+        conditions["ground"] = ground.name().into();
+        if !is_emulated {
+            conditions["medium"] = "file".into();
+            conditions["delays"] = Value::Null;
+        }
+        if ground == Ground::Modelled && self.settings.figure.measure != Measure::Overhead {
+            conditions["disk"] = self.settings.paper().disk.clone().into();
+        }
+        conditions["rival"] = self.system.is_rival().into();
+        conditions["durable"] = self.system.durability().word().into();
+    }
+
+    /// What tells it from others of its figure.
+    pub(super) fn label(&self) -> String {
+        let mut label = self.system.name().to_owned();
+        if let Some(ground) = self.ground {
+            label += &format!(", ground {}", ground.name().to_uppercase());
+        }
+        if self.settings.log_bytes.len() > 1 {
+            label += &format!(", logs of {}", mib(self.log_bytes));
+        }
+        if self.settings.values.len() > 1 {
+            label += &format!(", values of {}", mib(self.value_bytes as u64));
+        }
+        label
+    }
+
+    /// Numbers of workers.
+    pub(super) fn threads(&self) -> &'a [usize] {
+        match self.ground.is_some_and(Ground::is_on_disk) {
+            true => &self.settings.disk_threads,
+            false => &self.settings.threads,
+        }
+    }
+
+    /// The greatest number of workers.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.threads().iter().copied().max().unwrap_or(1)
+    }
+
+    /// Records that are put together where it is not measured.
+    pub(super) fn batch(&self) -> usize {
+        match self.ground.is_some_and(Ground::is_on_disk) {
+            true => LOADED_TOGETHER,
+            false => 1,
+        }
+    }
+
+    /// Cores that its workers share; `None` if they wait for a disk.
+    pub(super) fn shared(&self, cores: usize) -> Option<usize> {
+        (!self.ground.is_some_and(Ground::is_on_disk)).then_some(cores)
+    }
+
+    /// Logs of a store.
+    pub(super) fn logs(&self) -> usize {
+        let logs = self.settings.paper().logs_a_worker * self.workers();
+        logs.clamp(*LOGS.start(), *LOGS.end())
     }
 
     /// Bytes of all logs.
     pub(super) fn all_log_bytes(&self) -> u64 {
-        self.settings.logs() as u64 * self.log_bytes
+        self.logs() as u64 * self.log_bytes
     }
+
+    /// The directory in which its stores are.
+    fn dir(&self) -> Result<&'a Path, Error> {
+        let settings = self.settings;
+        let is_on_disk = self.system.is_rival() || self.ground == Some(Ground::Files);
+        match is_on_disk {
+            true => settings.data_dir(),
+            false => Ok(&settings.dir),
+        }
+    }
+
+    /// Empty directories for a store.
+    pub(super) fn site(&self) -> Result<Site, Error> {
+        let data = match self.ground {
+            Some(Ground::Modelled) => Some(&*self.settings.dir),
+            Some(Ground::Disk) if !self.system.is_rival() => Some(self.settings.data_dir()?),
+            _ => None,
+        };
+        Ok(Site {
+            pool: Place::within(self.dir()?)?,
+            data: data.map(Place::within).transpose()?,
+        })
+    }
+
+    /// How to open the store of a site.
+    pub(super) fn opening(&self, site: &Site, is_present: bool) -> Opening<'a> {
+        Opening {
+            curve: *self,
+            data: site.data_dir().map(Path::to_owned),
+            is_present,
+        }
+    }
+}
+
+/// An open store, in directories of its own.
+pub(super) struct Filled {
+    pub(super) subject: Box<dyn Subject>,
+    // After the subject: it is closed before its directories go.
+    pub(super) site: Site,
+    /// Private memory of the process before the store was opened.
+    pub(super) private_before: u64,
 }
 
 /// What all stores of a run have in common.
 pub(super) struct Data<'a> {
     pub(super) settings: &'a Settings,
+    pub(super) value_bytes: usize,
     pub(super) corpus: Corpus,
     pub(super) stream: Stream,
 }
 
 impl<'a> Data<'a> {
-    pub(super) fn new(settings: &'a Settings) -> Data<'a> {
-        let (keys, values) = settings.keys();
+    /// With values of so many bytes.
+    pub(super) fn new(settings: &'a Settings, value_bytes: usize) -> Data<'a> {
+        let keys = Sizes::Fixed(settings.paper().key_bytes);
         Data {
             settings,
-            corpus: Corpus::new(keys, values, settings.seed),
+            value_bytes,
+            corpus: Corpus::new(keys, Sizes::Fixed(value_bytes), settings.seed),
             stream: Stream::new(settings.records, settings.seed),
         }
     }
 
-    /// Curves in the order in which they take turns.
-    pub(super) fn curves(&self) -> Vec<Curve<'a>> {
-        let settings = self.settings;
-        let sizes = || settings.log_bytes.iter().copied();
-        let of = |system| {
-            sizes().map(move |log_bytes| Curve {
-                system,
-                log_bytes,
-                settings,
+    /// A store that holds all records.
+    pub(super) fn filled(&self, curve: &Curve<'_>, is_present: bool) -> Result<Filled, Error> {
+        let fill = || {
+            let private_before = process::private_bytes();
+            let site = curve.site()?;
+            let subject = self.open(&curve.opening(&site, is_present), site.dir())?;
+            self.fill(curve, &*subject)?;
+            Ok::<_, Error>(Filled {
+                subject,
+                site,
+                private_before,
             })
         };
-        settings.systems.iter().copied().flat_map(of).collect()
+        fill().with_context(|| format!("filling a store of the system {}", curve.system.name()))
     }
 
-    /// A store that holds all records.
-    pub(super) fn filled(&self, curve: &Curve<'_>) -> Result<Fixture<'_>, Error> {
-        let fill = || {
-            let fixture = Fixture::open(
-                curve,
-                &self.settings.dir,
-                &self.corpus,
-                self.settings.records,
-            )?;
-            self.load(&*fixture.subject)?;
-            if curve.has_logs() {
-                self.prime(&*fixture.subject, curve.all_log_bytes())?;
-            }
-            Ok::<_, Error>(fixture)
-        };
-        fill().with_context(|| format!("filling a store of the system {}", curve.system))
+    pub(super) fn open(
+        &self,
+        opening: &Opening<'_>,
+        dir: &Path,
+    ) -> Result<Box<dyn Subject>, Error> {
+        opening.open(dir, self.settings.records, self.corpus.record_bytes())
     }
 
-    fn load(&self, store: &dyn Subject) -> Result<(), Error> {
+    /// Puts all records into an open store.
+    pub(super) fn fill(&self, curve: &Curve<'_>, store: &dyn Subject) -> Result<(), Error> {
+        self.load(curve, store)?;
+        match curve.system {
+            System::Bullet(_) if curve.system.gleans() => self.prime(curve, store),
+            System::Bullet(_) => Ok(()),
+            _ => store.checkpoint(),
+        }
+    }
+
+    fn load(&self, curve: &Curve<'_>, store: &dyn Subject) -> Result<(), Error> {
         let records = self.settings.records;
-        let workers = self.settings.workers();
+        let workers = curve.workers();
         let next = AtomicU64::new(0);
         let watched = Workers::new(workers, Writes::ALL);
         let loading = (0..workers)
-            .map(|_| Loading::new(&self.corpus, &next, records))
+            .map(|_| Loading::new(&self.corpus, &next, (records, records), curve.batch()))
             .collect();
         jobs::run(store, &watched, loading, || {
             let (mut seen, mut waited) = (0, 0.0);
@@ -165,12 +347,12 @@ impl<'a> Data<'a> {
     }
 
     /// Overwrites until the logs were written from end to end once.
-    fn prime(&self, store: &dyn Subject, log_bytes: u64) -> Result<(), Error> {
-        let wanted = log_bytes / self.settings.paper().logged_bytes;
+    fn prime(&self, curve: &Curve<'_>, store: &dyn Subject) -> Result<(), Error> {
+        let wanted = curve.all_log_bytes() / self.settings.paper().logged_bytes;
         let Some(missing) = wanted.checked_sub(self.settings.records) else {
             return Ok(());
         };
-        let workers = self.settings.workers();
+        let workers = curve.workers();
         let watched = Workers::new(workers, Writes::ALL);
         let asking = Asking::all(&watched, &self.corpus, &self.stream);
         jobs::run(store, &watched, asking, || {

@@ -22,6 +22,9 @@ const HEIGHT: u32 = 310;
 /// Of a bar, and of what is around bars.
 const BAR: u32 = 24;
 const AROUND_BARS: u32 = 38;
+/// Of a panel's title, and of the name of its axis.
+const CAPTION: u32 = 28;
+const AXIS_NAME: u32 = 20;
 /// Of title and note, and of the legend.
 const TITLE: u32 = 54;
 const LEGEND_LINE: u32 = 22;
@@ -133,7 +136,12 @@ impl Picture {
         let columns = self.columns.max(1);
         let rows = self.panels.len().div_ceil(columns);
         let width = match columns as u32 {
-            1 if self.panels.iter().all(|panel| panel.bars.is_empty()) => WIDTH_ALONE,
+            // Bars need no width, but a title does.
+            1 if !self.title.is_empty()
+                || self.panels.iter().all(|panel| panel.bars.is_empty()) =>
+            {
+                WIDTH_ALONE
+            }
             columns => columns * WIDTH,
         };
         let legend = self.legend();
@@ -202,7 +210,11 @@ impl Panel {
     fn height(&self) -> u32 {
         match self.bars.len() as u32 {
             0 => HEIGHT,
-            bars => bars * BAR + AROUND_BARS,
+            bars => {
+                let title = if self.title.is_empty() { 0 } else { CAPTION };
+                let name = if self.x.name.is_empty() { 0 } else { AXIS_NAME };
+                bars * BAR + AROUND_BARS + title + name
+            }
         }
     }
 

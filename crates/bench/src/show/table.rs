@@ -8,7 +8,7 @@ const NUMBER: usize = 28;
 /// Cells below heads. What matters most comes first: a terminal may have room for some columns only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    heads: Vec<&'static str>,
+    heads: Vec<String>,
     rows: Vec<Row>,
 }
 
@@ -22,9 +22,9 @@ struct Row {
 impl Table {
     /// Without rows; the heads are in one text, as in Markdown: `name | a second`.
     #[must_use]
-    pub fn new(heads: &'static str) -> Table {
+    pub fn new(heads: &str) -> Table {
         Table {
-            heads: heads.split(" | ").collect(),
+            heads: heads.split(" | ").map(str::to_owned).collect(),
             rows: Vec::new(),
         }
     }
@@ -36,18 +36,34 @@ impl Table {
 
     /// The same, with a class in a style sheet.
     pub(crate) fn push_as<const N: usize>(&mut self, class: &'static str, cells: [String; N]) {
-        debug_assert_eq!(N, self.heads.len(), "{cells:?}");
-        let cells = cells.into();
-        self.rows.push(Row { class, cells });
+        self.rows.push(Row {
+            class,
+            cells: cells.into(),
+        });
+        self.check();
+    }
+
+    /// Adds a row, where the heads are not known here.
+    pub(crate) fn push_all(&mut self, cells: Vec<String>) {
+        self.rows.push(Row { class: "", cells });
+        self.check();
+    }
+
+    fn check(&self) {
+        let is_whole = |row: &Row| row.cells.len() == self.heads.len();
+        debug_assert!(
+            self.rows.last().is_none_or(is_whole),
+            "{:?}",
+            self.rows.last()
+        );
     }
 
     /// The first so many columns, as wide as what is in them; numbers end where they end.
     #[must_use]
     pub fn text(&self, columns: usize) -> String {
-        let heads = self.heads.iter().map(|head| (*head).to_owned()).collect();
         let rows = self.rows.iter().map(|row| &row.cells);
-        let lines: Vec<&Vec<String>> = std::iter::once(&heads).chain(rows).collect();
-        let columns: Vec<(usize, bool)> = (0..columns.min(heads.len()))
+        let lines: Vec<&Vec<String>> = std::iter::once(&self.heads).chain(rows).collect();
+        let columns: Vec<(usize, bool)> = (0..columns.min(self.heads.len()))
             .map(|at| {
                 let width = lines.iter().map(|cells| cells[at].chars().count()).max();
                 let mut below = lines.iter().skip(1).map(|cells| &cells[at]);
@@ -75,12 +91,9 @@ impl Table {
     /// All of it in Markdown.
     #[must_use]
     pub fn markdown(&self) -> String {
-        let line = |cells: &[&str]| format!("| {} |\n", cells.join(" | "));
-        let rows = self.rows.iter().map(|row| {
-            let cells: Vec<&str> = row.cells.iter().map(String::as_str).collect();
-            line(&cells)
-        });
-        let rule = line(&vec!["---"; self.heads.len()]);
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let rows = self.rows.iter().map(|row| line(&row.cells));
+        let rule = line(&vec!["---".into(); self.heads.len()]);
         [line(&self.heads), rule].into_iter().chain(rows).collect()
     }
 

@@ -10,7 +10,7 @@ use crate::units;
 use anyhow::Context;
 use everdram::EngineKind;
 use everdram::options::BulletSystem;
-use everdram_bench::figure::{self, Figure, Settings};
+use everdram_bench::figure::{self, Figure, Settings, System};
 use everdram_bench::{Compared, Sizes, Verdict};
 
 /// Seconds from a kill to the first answer, at most.
@@ -30,7 +30,7 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Verdict>> {
     let shown = Progress::start("bars", 1000, false);
     let mut verdicts = Vec::new();
     for (settings, share) in parts.iter().zip([[0.0, 0.7], [0.7, 0.2]]) {
-        settings.ensure_room()?;
+        settings.ensure_possible()?;
         let rows = figure::measure(settings, &mut |done, what| {
             shown.at(((share[0] + done * share[1]) * 1000.0) as u64, what);
         });
@@ -60,8 +60,8 @@ fn settings(
     systems: &[BulletSystem],
 ) -> anyhow::Result<Settings> {
     let figure = Figure::find(figure).map_err(anyhow::Error::msg)?;
-    let mut settings = Settings::here(figure, arguments.quick, &arguments.dir);
-    settings.systems = systems.to_vec();
+    let mut settings = Settings::here(figure, arguments.quick, &arguments.dir, None);
+    settings.systems = systems.iter().copied().map(System::Bullet).collect();
     // As many as there are cores: the bars are about the most that the machine gives.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     settings.threads = vec![cores.max(2)];

@@ -28,7 +28,8 @@ use crate::Outcome;
                   Shares of the limits:             everdram bench bars --quick\n\
                   Servers over sockets:             everdram bench servers --dir .\n\
                   Everything, and a page of it:     everdram bench compare --quick --dir .\n\
-                  A figure of Bullet's paper:       everdram bench figure bullet-5 --quick",
+                  A figure of Bullet's paper:       everdram bench figure bullet-5 --quick\n\
+                  A figure of DStore's paper:       everdram bench figure dstore-8 --quick",
     after_help = "Exit codes: 0 measured; 1 it could not be measured, or a store answered wrongly; 2 usage."
 )]
 pub(crate) struct Arguments {

@@ -70,16 +70,23 @@ fn medium(text: &str) -> Result<Medium, String> {
     }
 }
 
+/// The other stores of this build.
+pub(crate) fn rivals() -> &'static [Box<dyn Opener>] {
+    #[cfg(feature = "rivals")]
+    {
+        static ALL: std::sync::LazyLock<Vec<Box<dyn Opener>>> =
+            std::sync::LazyLock::new(everdram_bench_rivals::all);
+        &ALL
+    }
+    #[cfg(not(feature = "rivals"))]
+    &[]
+}
+
 /// Names of the stores of this build.
 pub(crate) fn names() -> Vec<String> {
     let own = ["everdram".to_owned()];
-    #[cfg(feature = "rivals")]
-    let rivals = everdram_bench_rivals::all();
-    #[cfg(not(feature = "rivals"))]
-    let rivals: [Box<dyn Opener>; 0] = [];
-    own.into_iter()
-        .chain(rivals.iter().map(|rival| rival.name().to_owned()))
-        .collect()
+    let rivals = rivals().iter().map(|rival| rival.name().to_owned());
+    own.into_iter().chain(rivals).collect()
 }
 
 impl Store {

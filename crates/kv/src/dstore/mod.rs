@@ -36,6 +36,7 @@ mod room;
 mod salvage;
 mod scan;
 mod session;
+pub(crate) mod steps;
 mod write;
 
 use crate::concurrency::retired::Retired;

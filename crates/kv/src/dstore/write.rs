@@ -5,6 +5,7 @@ use super::edit::{self, Before, Editor, Patch};
 use super::layout::{Opcode, Operation, Slot, grains};
 use super::room::{Freed, Grow};
 use super::session::{At, DstoreSession, PENDING_MAX, Pending};
+use super::steps::{self, Step};
 use crate::crl::{ENTRY_HEAD, Group};
 use crate::engine::OBJECT_BYTES_MAX;
 use crate::engine::backend::{Backend, Change, Part, Seen, Taken};
@@ -68,8 +69,10 @@ impl DstoreSession {
         seen: &Seen<At>,
         what: Write<'_>,
     ) -> Result<(), Error> {
+        let begun = steps::begin();
         match self.prepare(taken, key, seen, what) {
             Ok(pending) => {
+                begun.end(Step::Prepare);
                 self.pending.push(pending);
                 let is_enough = self.pending.len() >= PENDING_MAX;
                 match is_enough || self.staged.len() >= STAGED_COMMIT {
@@ -451,7 +454,9 @@ impl DstoreSession {
         let numbers = runs[from..]
             .iter()
             .flat_map(|&(first, count)| first..first + u64::from(count));
+        let begun = steps::begin();
         let new = engine.values.stage(staged, value, numbers, cell)?;
+        begun.end(Step::Stage);
         assert!(new.form == slot.form, "a value is staged in another form");
         if slot.form == 1 {
             let BlockAt { number, sum } = new.block;
@@ -623,7 +628,9 @@ impl DstoreSession {
     }
 
     fn commit_these(&mut self, pending: &[Pending]) -> Result<(), Error> {
+        let begun = steps::begin();
         self.sync_data()?;
+        begun.end(Step::Data);
         let one_locked = self.one_locked();
         let together = match self.engine.cow {
             // No session waits for a log while it is inside.
@@ -632,10 +639,14 @@ impl DstoreSession {
         };
         for writes in pending.chunks(together) {
             let _alone = one_locked.as_ref().and_then(|engine| engine.alone());
+            let begun = steps::begin();
             self.log(writes)?;
+            begun.end(Step::Log);
             let ordered = self.ordered();
             for one in writes {
+                let begun = steps::begin();
                 self.publish(one, &ordered)?;
+                begun.end(Step::Show);
             }
             self.leave();
         }
@@ -744,6 +755,7 @@ impl DstoreSession {
             unreachable!("number 0 is no slot");
         };
         let hash = KeyHash(one.slot.hash);
+        let begun = steps::begin();
         if let Some(key) = operation.key {
             let mut rehash = |locations: &[Location], hashes: &mut Vec<KeyHash>| {
                 let hash = |location: &Location| KeyHash(engine.memory.hash(location.get()));
@@ -766,6 +778,7 @@ impl DstoreSession {
             engine.memory.key_of(one.number, &mut key);
             lock(&engine.order).remove(&engine.memory, &key, one.number);
         }
+        begun.end(Step::Order);
         self.count(one);
         let position = ordered.lsn().0;
         for freed in &self.freed[one.freed.clone()] {

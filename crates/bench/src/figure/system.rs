@@ -1,0 +1,146 @@
+//! What figures compare: the systems of a paper, and rivals; and the grounds on which they are measured.
+
+use crate::named::named;
+use crate::subject::{Durability, Opener};
+use everdram::options::{BulletSystem, DstoreSystem};
+use everdram::{EngineKind, Options};
+use std::fmt;
+
+named! {
+    /// What a store lies on, where a figure tells.
+    Ground, "ground":
+    Modelled = "a": "emulated persistent memory, and a modelled disk in memory beside it",
+    Disk = "b": "emulated persistent memory, and a data file on a disk; rivals on the disk",
+    Files = "c": "everything on a disk",
+}
+
+impl Ground {
+    /// Whether its stores wait for a disk.
+    #[must_use]
+    pub fn is_on_disk(self) -> bool {
+        self != Ground::Modelled
+    }
+}
+
+/// A system of a figure.
+#[derive(Clone, Copy)]
+pub enum System {
+    /// Of Bullet's paper.
+    Bullet(BulletSystem),
+    /// Of DStore's paper.
+    Dstore(DstoreSystem),
+    /// Another store.
+    Rival(&'static dyn Opener),
+}
+
+impl System {
+    /// All systems of the paper behind an engine.
+    #[must_use]
+    pub fn all(engine: EngineKind) -> Vec<System> {
+        match engine {
+            EngineKind::Bullet => map(BulletSystem::ALL, System::Bullet),
+            EngineKind::Dstore => map(DstoreSystem::ALL, System::Dstore),
+            _ => Vec::new(),
+        }
+    }
+
+    /// As figures, rows and the command line call it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            System::Bullet(system) => system.name(),
+            System::Dstore(system) => system.name(),
+            System::Rival(store) => store.name(),
+        }
+    }
+
+    /// Whether it is another store.
+    #[must_use]
+    pub fn is_rival(&self) -> bool {
+        matches!(self, System::Rival(_))
+    }
+
+    /// Where it can be measured; `None` stands for figures that tell no grounds.
+    #[must_use]
+    pub fn is_on(&self, ground: Option<Ground>) -> bool {
+        !self.is_rival() || ground == Some(Ground::Disk)
+    }
+
+    /// What an answered write means.
+    pub(super) fn durability(&self) -> Durability {
+        match self {
+            System::Bullet(BulletSystem::Volatile) | System::Dstore(DstoreSystem::Volatile) => {
+                Durability::Never
+            }
+            System::Rival(store) => store.durability(),
+            _ => Durability::EachWrite,
+        }
+    }
+
+    /// Whether its pools can be opened a second time.
+    pub(super) fn is_opened_again(&self) -> bool {
+        match self {
+            System::Bullet(_) => self.gleans(),
+            System::Dstore(system) => {
+                !matches!(system, DstoreSystem::Volatile | DstoreSystem::Inline)
+            }
+            System::Rival(_) => true,
+        }
+    }
+
+    /// Whether it has nothing in a pool.
+    pub(super) fn has_empty_pool(&self) -> bool {
+        self.durability() == Durability::Never
+    }
+
+    /// Whether its writes are in logs until they are gleaned.
+    pub(super) fn gleans(&self) -> bool {
+        let System::Bullet(system) = self else {
+            return false;
+        };
+        !matches!(
+            system,
+            BulletSystem::Volatile | BulletSystem::Phash | BulletSystem::HikvHt
+        )
+    }
+
+    /// Whether workers glean when there is something to glean.
+    pub(super) fn has_dynamic_roles(&self) -> bool {
+        matches!(self, System::Bullet(BulletSystem::Dyn | BulletSystem::Wrc))
+    }
+
+    /// Says so in the options of a store, with so many logs of so many bytes.
+    pub(super) fn set(&self, options: &mut Options, logs: u32, log_bytes: u64) {
+        match *self {
+            System::Bullet(system) => {
+                options.engine = Some(EngineKind::Bullet);
+                options.bullet.system = system;
+                options.bullet.logs = logs;
+                options.bullet.log_bytes = log_bytes;
+            }
+            System::Dstore(system) => {
+                options.engine = Some(EngineKind::Dstore);
+                options.dstore.system = system;
+                options.dstore.logs = logs;
+                options.dstore.log_bytes = log_bytes;
+            }
+            System::Rival(_) => {}
+        }
+    }
+}
+
+fn map<T: Copy>(all: &[T], system: fn(T) -> System) -> Vec<System> {
+    all.iter().copied().map(system).collect()
+}
+
+impl PartialEq for System {
+    fn eq(&self, other: &System) -> bool {
+        (self.name(), self.is_rival()) == (other.name(), other.is_rival())
+    }
+}
+
+impl fmt::Debug for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
