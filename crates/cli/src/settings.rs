@@ -110,6 +110,9 @@ pub(crate) struct Layer {
     /// Engine dstore: the data file grows no further than this [default: 16TiB]
     #[arg(long, env = "EVERDRAM_MAX_DATA_BYTES", value_name = "SIZE")]
     max_data_bytes: Option<String>,
+    /// Engine dstore: reads of the data file pass by the page cache, where its file system can do that
+    #[arg(long, env = "EVERDRAM_DIRECT_READS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    direct_reads: Option<bool>,
     /// Engine dstore, emulated medium: delay model of the disk that the data file plays, by the name of a
     /// preset, such as p4800x [default: none]
     #[arg(long, env = "EVERDRAM_DATA_DELAY", value_name = "PRESET")]
@@ -171,6 +174,7 @@ impl Layer {
             data: self.data.or(lower.data),
             max_data_bytes: self.max_data_bytes.or(lower.max_data_bytes),
             data_delay: self.data_delay.or(lower.data_delay),
+            direct_reads: self.direct_reads.or(lower.direct_reads),
             max_clients: self.max_clients.or(lower.max_clients),
             timeout: self.timeout.or(lower.timeout),
             drain_timeout: self.drain_timeout.or(lower.drain_timeout),
@@ -233,6 +237,7 @@ impl Layer {
             size(self.max_data_bytes.as_deref())?,
         );
         options.dstore.data_delay.clone_from(&self.data_delay);
+        set(&mut options.dstore.reads_directly, self.direct_reads);
         options.delay.clone_from(&self.delay);
         options
             .validate()

@@ -64,7 +64,8 @@ impl Default for BulletOptions {
     }
 }
 
-/// Settings of the engine `dstore`. New pools only, except `data` and `data_bytes_max`.
+/// Settings of the engine `dstore`. New pools only, except those of the data file (but for the size of its
+/// blocks), and `system` among ordinary pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DstoreOptions {
@@ -76,6 +77,9 @@ pub struct DstoreOptions {
     /// Makes calls on the data file as slow as those of a disk, for benchmarks on memory (`emulated` medium);
     /// the name of a preset such as `p4800x`, see `everdram_pm::DISK_PRESETS`.
     pub data_delay: Option<String>,
+    /// Whether reads of the data file pass by the page cache, where its file system can do that: for data
+    /// that are much larger than memory, and seldom read twice.
+    pub reads_directly: bool,
     /// Bytes of a block of the data file: a power of two, 512 to 64 KiB.
     pub block_bytes: u32,
     /// Bytes of a page of metadata in the pool: a power of two, 512 to 64 KiB.
@@ -96,6 +100,7 @@ impl Default for DstoreOptions {
             data: None,
             data_bytes_max: 1 << 44,
             data_delay: None,
+            reads_directly: false,
             block_bytes: 4096,
             page_bytes: 4096,
             inline_bytes: 512,

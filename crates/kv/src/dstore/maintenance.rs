@@ -187,7 +187,10 @@ impl Dstore {
         if self.healthy().is_err() {
             return Ok(false);
         }
-        let step = self.checkpoint_step(force)?;
+        let step = match force || self.by_itself {
+            true => self.checkpoint_step(force)?,
+            false => Step::Idle,
+        };
         let mut worked = matches!(step, Step::Worked | Step::Reclaimed(_));
         worked |= self.sweep_cleared(&mut lock(&self.retired));
         if self.expiries.load(Ordering::Relaxed) && !worked {
@@ -248,6 +251,9 @@ impl Recovered for Dstore {
         let mut field = |name: &str, value: String| inspection.fields.push((name.into(), value));
         let blocks = &self.values.blocks;
         field("data file", blocks.path().display().to_string());
+        if blocks.reads_directly() {
+            field("reads", "direct: they pass by the page cache".into());
+        }
         field("block", format!("{} bytes", geometry.block_bytes));
         field(
             "inline values",

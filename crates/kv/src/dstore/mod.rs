@@ -87,6 +87,8 @@ pub(crate) struct Dstore {
     dipper: Dipper<Objects>,
     machine: Objects,
     system: DstoreSystem,
+    /// Whether the background takes checkpoints; writers who find no room always do.
+    by_itself: bool,
     /// In systems that have one lock over allocation, metadata and log.
     one_lock: Mutex<()>,
     cow: Option<CopyOnWrite>,
@@ -160,6 +162,7 @@ impl Dstore {
             tokens_at: TOKENS_AT,
             path_at: PATH_AT,
             delay: options.dstore.data_delay.clone(),
+            reads_directly: options.dstore.reads_directly,
         });
         let values = Arc::new(Values {
             pool: Arc::clone(&pool),
@@ -216,6 +219,7 @@ impl Dstore {
             room: Room::new(),
             machine,
             system,
+            by_itself: options.reclaim_background,
             one_lock: Mutex::default(),
             cow,
             parcels: Mutex::default(),

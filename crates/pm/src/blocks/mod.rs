@@ -19,6 +19,7 @@
 //!   the other (`pairing.rs`).
 
 pub(crate) mod delay;
+mod direct;
 mod header;
 mod hint;
 mod pairing;
@@ -57,6 +58,8 @@ pub struct BlocksOptions {
     pub path_at: u64,
     /// Delay model preset (`emulated` only); see [`crate::DISK_PRESETS`].
     pub delay: Option<String>,
+    /// Whether reads pass by the page cache, where the file system can do that.
+    pub reads_directly: bool,
 }
 
 /// A point in the order of writes to a data file.
@@ -74,6 +77,8 @@ pub struct Blocks {
     growing: Mutex<()>,
     can_grow: bool,
     delay: Option<DiskDelay>,
+    /// The same file for direct reads.
+    direct: Option<File>,
 }
 
 /// The file, and how far it is synced: what sessions and the redo log share.
@@ -146,7 +151,7 @@ impl Pool {
 impl Blocks {
     fn new(
         pool: &Pool,
-        file: File,
+        (file, direct): (File, Option<File>),
         options: &BlocksOptions,
         bytes: u64,
         delay: Option<DiskDelay>,
@@ -167,6 +172,7 @@ impl Blocks {
             growing: Mutex::new(()),
             can_grow: true,
             delay,
+            direct,
         };
         if let Some(log) = pool.log() {
             log.precede_by(Arc::clone(&blocks.data));
@@ -251,10 +257,17 @@ impl Blocks {
     pub fn read(&self, first: u64, into: &mut [u8]) -> Result<(), Error> {
         self.check(first, into.len() as u64);
         let begun = self.delay.as_ref().map(DiskDelay::begin);
-        self.data
-            .file
-            .pread_exact(first * self.block_bytes, into)
-            .map_err(|source| self.data.file.error("reading a block", source))?;
+        let at = first * self.block_bytes;
+        let read = match &self.direct {
+            Some(direct) => direct::read(direct, at, into),
+            None => Err(Errno::INVAL),
+        };
+        read.or_else(|error| match error {
+            // Blocks that are smaller than those of the disk.
+            Errno::INVAL => self.data.file.pread_exact(at, into),
+            other => Err(other),
+        })
+        .map_err(|source| self.data.file.error("reading a block", source))?;
         if let Some((delay, begun)) = self.delay.as_ref().zip(begun) {
             delay.end_read(begun, into.len() as u64);
         }
@@ -267,8 +280,17 @@ impl Blocks {
         self.data.syncs.load(Ordering::Relaxed)
     }
 
-    /// Asks the disk to have these blocks ready soon.
+    /// Whether reads pass by the page cache.
+    #[must_use]
+    pub fn reads_directly(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    /// Asks the disk to have these blocks ready soon; nothing, if reads pass by the page cache.
     pub fn will_need(&self, first: u64, blocks: u64) {
+        if self.direct.is_some() {
+            return;
+        }
         let (at, bytes) = (first * self.block_bytes, blocks * self.block_bytes);
         self.data.file.will_need(at, bytes);
     }

@@ -112,7 +112,11 @@ pub(super) fn open(pool: &Arc<Pool>, options: &BlocksOptions) -> Result<Blocks, 
         let _already = pool.data_delay.set(preset);
     }
     let delay = delay.map(DiskDelay::new);
-    Ok(Blocks::new(pool, file, options, bytes, delay))
+    let direct = match options.reads_directly {
+        true => file.open_direct()?,
+        false => None,
+    };
+    Ok(Blocks::new(pool, (file, direct), options, bytes, delay))
 }
 
 /// Refuses what cannot be; returns the delay model.

@@ -19,6 +19,7 @@ fn options() -> BlocksOptions {
         tokens_at: ROOT_AT,
         path_at: ROOT_AT + 1024,
         delay: None,
+        reads_directly: false,
     }
 }
 
@@ -140,6 +141,37 @@ fn an_older_half_is_refused() {
     // Nothing was changed by that.
     copy(old, pool, "data");
     drop(open(pool));
+}
+
+/// Direct reads see what was written just now; where the file system has none, reads are as before.
+#[test]
+fn direct_reads_see_every_write() {
+    for directory in [tempfile::tempdir(), tempfile::tempdir_in("/dev/shm")] {
+        let directory = directory.unwrap();
+        let (pool, _) = open(directory.path());
+        drop(pool);
+        let pool = Pool::open(directory.path(), &PoolOptions::default()).unwrap();
+        let options = BlocksOptions {
+            reads_directly: true,
+            ..options()
+        };
+        let blocks = pool.open_blocks(&options).unwrap();
+        blocks.grow(64).unwrap();
+        for round in 0..20_u8 {
+            let bytes: Vec<u8> = (0..9 * BLOCK).map(|at| at as u8 ^ round).collect();
+            let mark = blocks.write(20, &bytes).unwrap();
+            if round % 2 == 0 {
+                blocks.sync(mark).unwrap();
+            }
+            // The whole, which is aligned for no disk, and one block.
+            for (first, count) in [(20, 9), (24, 1), (24, 0)] {
+                let mut found = vec![0; count * BLOCK];
+                blocks.read(first, &mut found).unwrap();
+                let from = (first as usize - 20) * BLOCK;
+                assert_eq!(found, bytes[from..from + count * BLOCK], "round {round}");
+            }
+        }
+    }
 }
 
 #[test]

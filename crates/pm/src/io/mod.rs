@@ -74,6 +74,19 @@ impl File {
         SystemFile::open_data(path, create).map(File::system)
     }
 
+    /// Opens the file for reads that do not pass through the page cache, into memory and from offsets that
+    /// are aligned. `None`: its file system has none.
+    pub(crate) fn open_direct(&self) -> Result<Option<File>, Error> {
+        match &self.inner {
+            Inner::System(file) => {
+                let opened = SystemFile::open_direct(file.path())?;
+                Ok(opened.map(File::system))
+            }
+            #[cfg(feature = "lab")]
+            Inner::Simulated(_) => Ok(None),
+        }
+    }
+
     /// Takes over an open file.
     pub(crate) fn wrap(inner: fs::File, path: &Path) -> File {
         File::system(SystemFile::wrap(inner, path))

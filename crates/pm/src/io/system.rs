@@ -52,6 +52,18 @@ impl SystemFile {
         Self::open_with(path, flags, Mode::empty())
     }
 
+    /// Opens a file for reads that do not pass through the page cache; `None`: its file system has none.
+    pub(super) fn open_direct(path: &Path) -> Result<Option<SystemFile>, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+        match Self::open_with(path, flags, Mode::empty()) {
+            Err(Error::Io {
+                source: Errno::INVAL,
+                ..
+            }) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
     fn open_with(path: &Path, flags: OFlags, mode: Mode) -> Result<SystemFile, Error> {
         let opened = rustix::fs::open(path, flags, mode).map_err(|source| Error::Io {
             path: path.into(),

@@ -193,7 +193,8 @@ impl Walk<'_> {
         }
         self.key.clear();
         dstore.memory.key(slot, &mut self.key);
-        if dstore.hash(&self.key) != slot.hash {
+        // What pads the key counts, too: lookups compare whole words.
+        if dstore.hash(&self.key) != slot.hash || !dstore.memory.has_key(slot, &self.key) {
             return refuse("its key is not that of its hash");
         }
         if !room.slots.adopt_together(number, 1) {
