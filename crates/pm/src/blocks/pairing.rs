@@ -320,6 +320,5 @@ fn renew_length(file: &File, bytes: u64) -> Result<(), Errno> {
         Err(Errno::INVAL) => return Ok(()),
         other => other?,
     }
-    file.sync()?;
     file.set_len(bytes)
 }
