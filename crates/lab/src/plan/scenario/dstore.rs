@@ -14,9 +14,6 @@ use everdram::EngineKind;
 /// Bytes of a value that takes a third of the blocks that its session has.
 const THIRD: usize = 7000;
 
-/// Images of a power failure.
-const LEFT: u32 = 40;
-
 /// All of them, on one medium.
 pub(super) fn all(medium: Medium) -> Vec<Scenario> {
     let stories = STORIES.iter().filter(|_| medium == Medium::Pmem);
@@ -30,9 +27,7 @@ pub(super) fn all(medium: Medium) -> Vec<Scenario> {
             Plan { seed, ..plan },
         )
     });
-    let torn = (medium == Medium::Pmem).then(torn_entries);
     killed
-        .chain(torn.into_iter().flatten())
         .chain(replaced)
         .chain([
             Scenario::new("everything is removed, and once more", cleared),
@@ -63,32 +58,6 @@ const STORIES: [Story; 2] = [
         after: |_| read_all(),
     },
 ];
-
-/// The entry that a power failure tears, and the next one.
-const TORN: Story = Story {
-    name: "half an entry, and what another one lacks",
-    profile: Profile::Variable,
-    before: |values| vec![(0, put(values, 0, 12))],
-    fault: |last| Fault::Outage(last, 0),
-    fence: ("dstore/write.rs", 0),
-    after: |values| vec![(0, Call::Get(0)), (0, put(values, 1, 12))],
-};
-
-/// With each part of the entry that the power failure can leave: among them all but a word that the next
-/// entry has as well.
-fn torn_entries() -> impl Iterator<Item = Scenario> {
-    let plan = killed(EngineKind::Dstore, &TORN);
-    let Fault::Outage(last, _) = plan.fault else {
-        unreachable!("the story has a power failure");
-    };
-    (0..LEFT).map(move |left| {
-        let plan = Plan {
-            fault: Fault::Outage(last, left),
-            ..plan.clone()
-        };
-        Scenario::new(TORN.name, plan)
-    })
-}
 
 /// A value of a third of the blocks that a session has is replaced several times before anybody waits.
 fn replaced(values: &mut Values) -> Vec<(u32, Call)> {
