@@ -138,7 +138,12 @@ impl Dstore {
         at: u64,
         bytes: u64,
     ) -> Result<(), Error> {
-        for page in at / cow.page_bytes..(at + bytes).div_ceil(cow.page_bytes) {
+        // What does not change has no place in the segment either.
+        let pages = match bytes {
+            0 => 0..0,
+            _ => at / cow.page_bytes..(at + bytes).div_ceil(cow.page_bytes),
+        };
+        for page in pages {
             if cow.state(segment, page).load(Ordering::Acquire) == FROZEN {
                 self.copy_page(cow, segment, page)?;
             }
