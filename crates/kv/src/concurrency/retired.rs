@@ -33,6 +33,11 @@ impl<T> Retired<T> {
         self.fresh.push(thing);
     }
 
+    /// Whether nothing waits for readers.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fresh.is_empty() && self.waiting.is_empty()
+    }
+
     /// Whether it is time for [`Retired::take`].
     #[inline]
     pub(crate) fn is_full(&self) -> bool {

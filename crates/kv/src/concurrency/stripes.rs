@@ -388,6 +388,15 @@ impl Backoff {
             _ => std::thread::sleep(std::time::Duration::from_micros(50)),
         }
     }
+
+    /// Waits for a thread that may have no core just now.
+    pub(crate) fn rest() {
+        #[cfg(feature = "lab")]
+        if everdram_pm::lab::waiting() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_micros(500));
+    }
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ const PERIOD: Duration = Duration::from_millis(20);
 const EXPIRED: usize = 256;
 /// Slots that one step of the sweep after a clear visits.
 const CLEARED: u64 = 4096;
+/// How often room is looked for while readers hold some up: for some 20 milliseconds.
+const ATTEMPTS: u32 = 40;
 /// How often a checkpoint that must finish waits for others: some milliseconds in all.
 const WAITS_MAX: usize = 400;
 
@@ -128,7 +130,11 @@ impl Dstore {
         attempt: u32,
     ) -> Result<bool, Error> {
         if attempt >= 2 {
-            return Ok(false);
+            // A reader that has no core just now may hold up what was retired.
+            if attempt >= ATTEMPTS || lock(&self.retired).is_empty() {
+                return Ok(false);
+            }
+            Backoff::rest();
         }
         while self.sweep_cleared(&mut session.retired) {}
         if attempt == 1 {

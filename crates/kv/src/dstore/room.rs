@@ -26,6 +26,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Blocks of a chunk: what a session claims.
 pub(super) const BLOCKS_CHUNK: u32 = 64;
+/// Free blocks with which a chunk is claimed again. Overwrites in random order leave one free block here and
+/// one there: the file would grow by as much as lies idle, and blocks that were never written take a disk
+/// longer to make durable.
+const BLOCKS_READY: u32 = 2;
 /// The data file grows by one in so many of its bytes, or a chunk.
 const GROWTH_ONE_IN: u64 = 64;
 /// At most this much at once.
@@ -80,7 +84,7 @@ impl Room {
         Room {
             slots: Lines::new(SLOTS_CHUNK, 0),
             cells: Lines::new(GRAINS_CHUNK, 0),
-            blocks: Lines::new(BLOCKS_CHUNK, 0),
+            blocks: Lines::new(BLOCKS_CHUNK, 0).claimed_again_from(BLOCKS_READY),
             growing: Mutex::default(),
             growing_file: Mutex::default(),
             refused: [const { AtomicU64::new(u64::MAX) }; SEGMENTS + 1],

@@ -20,6 +20,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// What a commit frees is left to all sessions at once if it is more than so many slots, cells and blocks.
+const HANDED_OVER: u64 = 256;
 /// Bytes of staged blocks after which a session commits by itself.
 const STAGED_COMMIT: usize = 4 << 20;
 
@@ -619,9 +621,13 @@ impl DstoreSession {
         self.operations
             .shrink_to(crate::engine::session::SCRATCH_KEEP);
         self.runs.clear();
-        self.freed.clear();
+        let freed = self.freed.drain(..).map(|freed| match freed {
+            Freed::Blocks { count, .. } => u64::from(count),
+            Freed::Slot(_) | Freed::Cell { .. } => 1,
+        });
+        let is_much = freed.sum::<u64>() > HANDED_OVER;
         self.staged.forget();
-        if self.retired.is_full() {
+        if is_much || self.retired.is_full() {
             self.hand_over_retired();
         }
         self.engine.room.free_survived(&self.engine.pool);

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Chunks of the first leaf of the table; each leaf has twice as many as the one before.
 const LEAF_FIRST: usize = 16;
 const LEAVES: usize = 24;
-/// A chunk is worth claiming again once this share of its lines is free.
+/// A chunk is worth claiming again once this share of its lines is free, if nothing else is said.
 const READY_ONE_IN: u32 = 4;
 /// Listed chunks to try before taking a wholly free one.
 const LISTED_TRIES: usize = 2;
@@ -60,6 +60,8 @@ pub(crate) struct Lines {
     chunk_lines: u32,
     /// Lines at the start of each chunk that are never handed out.
     header_lines: u32,
+    /// Free lines with which a chunk is listed.
+    ready_lines: u32,
     leaves: [OnceLock<Leaf>; LEAVES],
     stock: Mutex<Stock>,
 }
@@ -89,8 +91,19 @@ impl Lines {
         Lines {
             chunk_lines,
             header_lines,
+            ready_lines: (chunk_lines - header_lines) / READY_ONE_IN,
             leaves: [const { OnceLock::new() }; LEAVES],
             stock: Mutex::default(),
+        }
+    }
+
+    /// A chunk is claimed again once it has so many free lines. With few, little room lies idle, and claims
+    /// are frequent.
+    pub(crate) fn claimed_again_from(self, ready_lines: u32) -> Lines {
+        assert!((1..=self.usable()).contains(&ready_lines));
+        Lines {
+            ready_lines,
+            ..self
         }
     }
 
@@ -174,7 +187,7 @@ impl Lines {
     /// ones the share that listed them. Quick to find out.
     pub(crate) fn at_hand(&self) -> u64 {
         let stock = lock(&self.stock);
-        let listed = stock.ready.len() as u64 * u64::from(self.usable() / READY_ONE_IN);
+        let listed = stock.ready.len() as u64 * u64::from(self.ready_lines);
         stock.pooled * u64::from(self.usable()) + listed
     }
 
@@ -326,7 +339,7 @@ impl Lines {
             chunk.free.store(free, Ordering::Relaxed);
             let state = match free {
                 free if free == self.usable() => POOL,
-                free if free >= self.usable() / READY_ONE_IN => LISTED,
+                free if free >= self.ready_lines => LISTED,
                 _ => FULL,
             };
             chunk.state.store(state, Ordering::SeqCst);
@@ -485,7 +498,7 @@ impl Lines {
 
     fn list_if_ready(&self, number: u32) {
         let chunk = self.known(number);
-        if count_of(chunk.free) < self.usable() / READY_ONE_IN {
+        if count_of(chunk.free) < self.ready_lines {
             return;
         }
         let full = chunk

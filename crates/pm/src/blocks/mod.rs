@@ -32,7 +32,7 @@ use crate::lock::lock;
 use crate::poison::Poison;
 use crate::pool::Pool;
 use crate::pool::place;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -89,9 +89,20 @@ pub(crate) struct Data {
     written: AtomicU64,
     /// Of these, so many are durable.
     synced: AtomicU64,
-    syncing: Mutex<()>,
-    /// Syncs of the file; written by whoever holds `syncing`.
+    turn: Mutex<Turn>,
+    /// A sync has ended.
+    ended: Condvar,
+    /// Syncs of the file; written by whoever has the turn.
     syncs: AtomicU64,
+}
+
+/// Whose turn it is to sync.
+#[derive(Default)]
+struct Turn {
+    /// A thread syncs; nobody holds the lock meanwhile.
+    is_taken: bool,
+    /// The first failure.
+    failed: Option<Errno>,
 }
 
 impl Data {
@@ -109,20 +120,57 @@ impl Data {
         if self.synced.load(Ordering::Acquire) >= mark {
             return Ok(());
         }
-        let _turn = lock(&self.syncing);
-        // Another thread's sync may have covered the write while this one waited for its turn.
-        if self.synced.load(Ordering::Acquire) >= mark {
-            return Ok(());
+        let mut turn = self.turn.lock();
+        loop {
+            if let Some(source) = turn.failed {
+                return Err((self.file.path().to_path_buf(), source));
+            }
+            // Another thread's sync may have covered the write meanwhile.
+            if self.synced.load(Ordering::Acquire) >= mark {
+                return Ok(());
+            }
+            if !turn.is_taken {
+                break;
+            }
+            #[cfg(feature = "lab")]
+            {
+                drop(turn);
+                let is_scheduled = crate::lab::waiting();
+                turn = self.turn.lock();
+                if is_scheduled || !turn.is_taken {
+                    continue;
+                }
+            }
+            self.ended.wait(&mut turn);
         }
+        turn.is_taken = true;
+        drop(turn);
+        let _end = EndOfTurn(self);
         let covered = self.written.load(Ordering::Acquire);
         assert!(covered >= mark, "a write is synced before it was made");
-        self.file
-            .data_sync()
-            .map_err(|source| (self.file.path().to_path_buf(), source))?;
-        self.synced.store(covered, Ordering::Release);
-        let syncs = self.syncs.load(Ordering::Relaxed) + 1;
-        self.syncs.store(syncs, Ordering::Relaxed);
-        Ok(())
+        match self.file.data_sync() {
+            Ok(()) => {
+                self.synced.store(covered, Ordering::Release);
+                let syncs = self.syncs.load(Ordering::Relaxed) + 1;
+                self.syncs.store(syncs, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(source) => {
+                // A later sync would not write what this one has lost.
+                self.turn.lock().failed = Some(source);
+                Err((self.file.path().to_path_buf(), source))
+            }
+        }
+    }
+}
+
+/// Ends a sync, also by a panic; wakes all who wait, since it may have covered their writes.
+struct EndOfTurn<'d>(&'d Data);
+
+impl Drop for EndOfTurn<'_> {
+    fn drop(&mut self) {
+        self.0.turn.lock().is_taken = false;
+        self.0.ended.notify_all();
     }
 }
 
@@ -163,7 +211,8 @@ impl Blocks {
                 poison: Arc::clone(pool.header.poison()),
                 written: AtomicU64::new(0),
                 synced: AtomicU64::new(0),
-                syncing: Mutex::new(()),
+                turn: Mutex::default(),
+                ended: Condvar::new(),
                 syncs: AtomicU64::new(0),
             }),
             block_bytes,

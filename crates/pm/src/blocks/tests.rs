@@ -277,8 +277,13 @@ fn a_failed_sync_is_the_last() {
     assert_eq!(synced(), 2);
     let third = blocks.write(22, &[1; BLOCK]).unwrap();
     faults.fail_sync_after(0);
-    for _ in 0..2 {
-        let failed = blocks.sync(third).unwrap_err();
+    // Whoever waited beside the one that failed fails, too: the next sync would find nothing to write.
+    let fourth = blocks.write(23, &[1; BLOCK]).unwrap();
+    assert!(blocks.data.sync_all().is_err());
+    faults.fail_sync_after(u64::MAX);
+    assert!(blocks.data.sync_all().is_err(), "the failure is kept");
+    for mark in [third, fourth, third] {
+        let failed = blocks.sync(mark).unwrap_err();
         assert!(matches!(failed, Error::Poisoned { .. }), "{failed}");
     }
     assert!(!pool.is_healthy() && blocks.write(23, &[1; BLOCK]).is_err());
