@@ -82,7 +82,7 @@ pub fn damage_any(bytes: &mut Vec<u8>, may_cut: bool, choices: &mut Choices<'_>)
                 bytes.get_mut(aligned..end).unwrap_or_default().fill(0);
             }
             3 => copy(bytes, at, other, choices),
-            4 if may_cut && choices.byte() % 8 == 0 => bytes.truncate(at),
+            4 if may_cut && choices.byte().is_multiple_of(8) => bytes.truncate(at),
             _ => {
                 let number = choices.number().to_le_bytes();
                 if let Some(word) = bytes.get_mut(aligned..aligned + 8) {
