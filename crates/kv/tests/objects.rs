@@ -94,6 +94,61 @@ fn an_object_is_a_key(engine: EngineKind) {
     assert_eq!(session.get(b"key").unwrap().as_deref(), Some(&b"vALue"[..]));
 }
 
+/// Opening reads no value: an object may be longer than what is read at once.
+#[test]
+fn an_object_beyond_the_longest_value_is_opened() {
+    let bed = Bed::emulated().of(EngineKind::Dstore);
+    let store = bed.open();
+    let mut bucket = store.bucket().unwrap();
+    let long = 3 << 30;
+    let object = bucket
+        .open(b"long", &writable().create(true).bytes(long))
+        .unwrap();
+    bucket.write_at(&object, 5, b"five").unwrap();
+    for how in [
+        writable().create(true),
+        writable().bytes(10),
+        writable().bytes(long + 1),
+    ] {
+        bucket.open(b"long", &how).unwrap();
+    }
+    assert_eq!(bucket.len(&object).unwrap(), long + 1);
+    let exists = bucket.open(b"long", &writable().create_new(true));
+    assert!(matches!(exists, Err(Error::ObjectExists)), "{exists:?}");
+    bucket
+        .open(b"long", &writable().truncate(true).bytes(8))
+        .unwrap();
+    assert_eq!(bucket.get(b"long").unwrap(), Some(vec![0; 8]));
+    let refused = bucket.open(b"long", &writable().bytes(1 << 41));
+    assert!(matches!(refused, Err(Error::ValueLength(_))), "{refused:?}");
+}
+
+/// To lengthen an object takes nothing away that another bucket writes meanwhile.
+#[test]
+fn opening_loses_no_write_of_others() {
+    let bed = Bed::emulated().of(EngineKind::Dstore);
+    let store = bed.open();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut bucket = store.bucket().unwrap();
+            for _ in 0..4000 {
+                bucket
+                    .open(b"log", &writable().create(true).bytes(4096))
+                    .unwrap();
+            }
+        });
+        let mut bucket = store.bucket().unwrap();
+        for round in 1..2000_u64 {
+            let log = bucket
+                .open(b"log", &writable().create(true).truncate(true))
+                .unwrap();
+            bucket.write_at(&log, 5000 + round, b"end").unwrap();
+            let length = bucket.len(&log).unwrap();
+            assert_eq!(length, 5003 + round, "a write was cut off");
+        }
+    });
+}
+
 #[test]
 fn d9_a_lock_that_nobody_gives_back_ends() {
     let bed = Bed::emulated().of(EngineKind::Dstore);

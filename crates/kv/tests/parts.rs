@@ -217,6 +217,61 @@ fn lengths_beyond_the_limit_are_refused(engine: EngineKind) {
     assert_eq!(value, b"value");
 }
 
+/// Values in cells may be longer than a block; they move to blocks when they grow.
+#[test]
+fn a_cell_may_be_longer_than_a_block() {
+    let bed = Bed::emulated().of(EngineKind::Dstore);
+    let store = bed.open_with(|options| {
+        options.dstore.block_bytes = 512;
+        options.dstore.inline_bytes = 4096;
+    });
+    let mut session = store.session().unwrap();
+    session.put(b"key", &[7; 3000]).unwrap();
+    session
+        .engine()
+        .write_range(b"key", 9990, b"far behind")
+        .unwrap();
+    let value = session.get(b"key").unwrap().unwrap();
+    let expected = [&[7; 3000][..], &[0; 6990], b"far behind"].concat();
+    assert!(value == expected);
+    drop(session);
+    bed.verify(&store);
+}
+
+/// An edit that meets a damaged block has staged blocks by then, and gives them back: what it staged must not
+/// be written over what others put there.
+#[test]
+fn an_edit_that_fails_writes_nothing_later() {
+    let bed = Bed::emulated().of(EngineKind::Dstore);
+    let store = bed.open();
+    let mut session = store.session().unwrap();
+    let long = 2 << 20;
+    session.put(b"long", &vec![0x77; long]).unwrap();
+    // Its last block.
+    let path = bed.path().join("data");
+    let bytes = std::fs::read(&path).unwrap();
+    let last = bytes.iter().rposition(|byte| *byte == 0x77).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"damage", last as u64 - 100).unwrap();
+    let engine = session.engine();
+    engine.put(b"pending", &vec![1; 100_000], 0).unwrap();
+    let refused = engine.write_range(b"long", 300_000, &vec![2; long - 300_000 - 7]);
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
+    let mut other = store.session().unwrap();
+    other.put(b"other", &vec![3; long]).unwrap();
+    let ticket = engine.commit().unwrap();
+    engine.wait(ticket).unwrap();
+    session.put(b"another", &vec![4; long]).unwrap();
+    for (key, byte, length) in [
+        (&b"pending"[..], 1, 100_000),
+        (b"other", 3, long),
+        (b"another", 4, long),
+    ] {
+        let value = session.get(key).unwrap().unwrap();
+        assert!(value == vec![byte; length], "{key:?}");
+    }
+}
+
 /// An object may be longer than a value that is read at once; what was never written takes no room.
 #[test]
 fn an_object_is_as_long_as_a_terabyte() {

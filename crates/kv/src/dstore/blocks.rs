@@ -44,6 +44,15 @@ pub(super) struct Staged {
     pub(super) written: u64,
 }
 
+/// A moment of what is staged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Point {
+    bytes: usize,
+    runs: usize,
+    end: u64,
+    written: u64,
+}
+
 /// A value on its way to the data file.
 #[derive(Debug, Default)]
 pub(super) struct NewBody {
@@ -458,21 +467,25 @@ impl BlockAt {
 
 impl Staged {
     /// Where the next block will be staged.
-    pub(super) fn point(&self) -> (usize, usize, u64) {
-        (self.bytes.len(), self.runs.len(), self.end)
+    pub(super) fn point(&self) -> Point {
+        Point {
+            bytes: self.bytes.len(),
+            runs: self.runs.len(),
+            end: self.end,
+            written: self.written,
+        }
     }
 
     /// Drops what was staged since. What was written meanwhile is in blocks that nothing will name.
-    pub(super) fn roll_back(&mut self, (bytes, runs, end): (usize, usize, u64)) {
-        match bytes <= self.bytes.len() && runs <= self.runs.len() {
-            true => {
-                self.bytes.truncate(bytes);
-                self.runs.truncate(runs);
-                self.end = end;
-            }
-            // All of it was written, and only later blocks wait.
-            false => self.forget(),
+    pub(super) fn roll_back(&mut self, point: Point) {
+        if self.written > point.written {
+            // What was staged before the point is written, and all that waits came after it.
+            self.forget();
+            return;
         }
+        self.bytes.truncate(point.bytes);
+        self.runs.truncate(point.runs);
+        self.end = point.end;
     }
 
     /// Drops what was not written.

@@ -68,9 +68,9 @@ impl<'a> Editor<'a> {
             let end = patch.at + patch.bytes.len() as u64;
             changed[0] = patch.at / block..end.div_ceil(block);
         }
-        // A value in a cell moves to a block. Behind a new end there must be zeros, and no references.
+        // A value in a cell moves to blocks. Behind a new end there must be zeros, and no references.
         if before.slot.form == 0 && old > 0 {
-            changed[1] = 0..1;
+            changed[1] = 0..blocks[0];
         } else if patch.length < old {
             changed[1] = blocks[1] - 1..blocks[1];
         }

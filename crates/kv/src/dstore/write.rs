@@ -105,6 +105,12 @@ impl DstoreSession {
             true => (slot.length, slot.expires_at_ms),
             false => (0, 0),
         };
+        // Nothing of the old state is kept.
+        let keeps = seen.is_live && !matches!(part, Part::Zeros(_));
+        let seen = &Seen {
+            is_live: keeps,
+            ..*seen
+        };
         let mut whole = Vec::new();
         let prepared = part.length(before, OBJECT_BYTES_MAX).and_then(|length| {
             let (at, bytes) = part.bytes(before);
@@ -113,7 +119,7 @@ impl DstoreSession {
                 return Ok((length, Body::Part(patch)));
             }
             // What fits a block is written as a whole.
-            if seen.is_live {
+            if keeps {
                 self.see_part(seen, 0..length, &mut whole)?;
             }
             whole.resize(length as usize, 0);
@@ -493,7 +499,9 @@ impl DstoreSession {
         editor.build(staged, &mut left, cell)?;
         slot.sum = engine.values.cell_sum(cell);
         // A map that cannot be read hides blocks: they are free again after the next start.
-        let _hidden_until_restart = editor.freed(freed);
+        let mut blocks = Vec::new();
+        let _hidden_until_restart = editor.freed(&mut blocks);
+        freed.append(&mut blocks);
         let used = numbers.len() - left.len();
         runs.truncate(from);
         runs.extend(numbers[..used].iter().map(|number| (*number, 1)));

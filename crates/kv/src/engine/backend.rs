@@ -107,6 +107,8 @@ pub(crate) enum Part<'a> {
     Append(&'a [u8]),
     /// Cuts the value, or adds zeros, so that it has this length.
     Length(u64),
+    /// So many zeros instead of the value.
+    Zeros(u64),
 }
 
 impl<'a> Part<'a> {
@@ -115,7 +117,7 @@ impl<'a> Part<'a> {
         match *self {
             Part::Write { at, bytes } => (at, bytes),
             Part::Append(bytes) => (length, bytes),
-            Part::Length(_) => (length, &[]),
+            Part::Length(_) | Part::Zeros(_) => (length, &[]),
         }
     }
 
@@ -125,7 +127,7 @@ impl<'a> Part<'a> {
     /// [`Error::ValueLength`].
     pub(crate) fn length(&self, before: u64, most: u64) -> Result<u64, Error> {
         let after = match *self {
-            Part::Length(length) => Some(length),
+            Part::Length(length) | Part::Zeros(length) => Some(length),
             _ => {
                 let (at, bytes) = self.bytes(before);
                 at.checked_add(bytes.len() as u64)
@@ -145,6 +147,9 @@ impl<'a> Part<'a> {
     /// # Errors
     /// [`Error::ValueLength`]; the value is unchanged then.
     pub(crate) fn apply(&self, value: &mut Vec<u8>) -> Result<(), Error> {
+        if let Part::Zeros(_) = self {
+            value.clear();
+        }
         let (before, most) = (value.len() as u64, VALUE_BYTES_MAX as u64);
         value.resize(self.length(before, most)? as usize, 0);
         let (at, bytes) = self.bytes(before);

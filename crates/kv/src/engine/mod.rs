@@ -192,6 +192,62 @@ pub enum Scope<'a> {
     All,
 }
 
+/// What [`EngineSession::ensure`] is to see to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ensure {
+    /// Creates a key that is absent, with an empty value that never expires.
+    pub creates: bool,
+    /// The same, and refuses a key that exists.
+    pub creates_new: bool,
+    /// Empties the value.
+    pub truncates: bool,
+    /// The least length of the value in bytes; zeros are added.
+    pub bytes: u64,
+}
+
+/// What is to be done to a key.
+enum Ensured {
+    /// Nothing: it is absent.
+    Missing,
+    /// Nothing: its value is as it has to be.
+    Fits,
+    /// Its value gets this length, which is not less.
+    Length(u64),
+    /// Its value becomes so many zeros.
+    Zeros(u64),
+}
+
+impl Ensure {
+    /// What is to be done to a key with a value of this length. Values may have `most` bytes.
+    ///
+    /// # Errors
+    /// [`Error::ObjectExists`], [`Error::ValueLength`].
+    fn decide(&self, before: Option<u64>, most: u64) -> Result<Ensured, Error> {
+        let is_created = self.creates || self.creates_new;
+        let decision = match before {
+            Some(_) if self.creates_new => return Err(Error::ObjectExists),
+            None if !is_created => return Ok(Ensured::Missing),
+            Some(before) if !self.truncates && before >= self.bytes => return Ok(Ensured::Fits),
+            Some(_) if !self.truncates => Ensured::Length(self.bytes),
+            None | Some(_) => Ensured::Zeros(self.bytes),
+        };
+        match self.bytes <= most {
+            true => Ok(decision),
+            false => Err(Error::ValueLength(self.bytes as usize)),
+        }
+    }
+}
+
+impl Ensured {
+    /// The answer about a key that existed, or did not.
+    fn existed(&self, existed: bool) -> Option<bool> {
+        match self {
+            Ensured::Missing => None,
+            Ensured::Fits | Ensured::Length(_) | Ensured::Zeros(_) => Some(existed),
+        }
+    }
+}
+
 /// Runs under the locks of its scope; an `Err` drops everything it staged.
 pub type TransactionBody<'a> = &'a mut dyn FnMut(&mut dyn Transaction) -> Result<(), Error>;
 
@@ -346,6 +402,15 @@ pub trait EngineSession: Send {
     /// As [`EngineSession::modify`]; [`Error::ValueLength`] if the value would be too long.
     fn write_range(&mut self, key: &[u8], at: u64, bytes: &[u8]) -> Result<u64, Error> {
         change_part(self, key, backend::Part::Write { at, bytes }).map(|[_, after]| after)
+    }
+
+    /// Makes sure that a key has a value, as `how` says; the change, if there is one, is submitted. Returns
+    /// whether the key existed; `None`: it does not, and was not to be created.
+    ///
+    /// # Errors
+    /// [`Error::ObjectExists`]; as [`EngineSession::write_range`].
+    fn ensure(&mut self, key: &[u8], how: &Ensure) -> Result<Option<bool>, Error> {
+        ensure_whole(self, key, how)
     }
 
     /// Submits a new length of the value of `key` in bytes: cuts it, or adds zeros. The key keeps its expiry.
@@ -545,6 +610,33 @@ pub(crate) trait Recovered: Engine {
     /// How the engine uses the pool's room.
     #[cfg(feature = "lab")]
     fn space(&self) -> crate::engine::jobs::Space;
+}
+
+/// As [`EngineSession::ensure`], by replacing all of a value.
+fn ensure_whole<S: EngineSession + ?Sized>(
+    session: &mut S,
+    key: &[u8],
+    how: &Ensure,
+) -> Result<Option<bool>, Error> {
+    let (mut decision, mut existed) = (Ok(Ensured::Missing), false);
+    session.modify(key, &mut |current, value| {
+        existed = current.is_some();
+        let before = current.map(|current| current.value.len() as u64);
+        decision = how.decide(before, VALUE_BYTES_MAX as u64);
+        let length = match decision {
+            Ok(Ensured::Zeros(length)) => length,
+            Ok(Ensured::Length(length)) => {
+                value.extend_from_slice(current.map_or(&[], |current| current.value));
+                length
+            }
+            Ok(Ensured::Missing | Ensured::Fits) | Err(_) => return Change::Keep,
+        };
+        value.resize(length as usize, 0);
+        Change::Put {
+            expires_at_ms: current.map_or(0, |current| current.expires_at_ms),
+        }
+    })?;
+    Ok(decision?.existed(existed))
 }
 
 /// Changes a part of a value by replacing all of it.

@@ -6,8 +6,9 @@ use super::backend::{
 use super::base::Base;
 use super::halt::PANICKED;
 use super::{
-    BatchOp, Change as Decision, Current, EngineSession, Found, Modify, Scope, Ticket,
-    TransactionBody, Visit, check_key, check_value, transaction,
+    BatchOp, Change as Decision, Current, EngineSession, Ensure, Ensured, Found, Modify,
+    OBJECT_BYTES_MAX, Scope, Ticket, TransactionBody, Visit, check_key, check_value, ensure_whole,
+    transaction,
 };
 use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::{StripeId, Stripes};
@@ -198,6 +199,38 @@ impl<B: Backend> EngineSession for B {
         }
         let lengths = edit_part(self, key, Part::Write { at, bytes })?;
         Ok(lengths.map_or(0, |[_, after]| after))
+    }
+
+    fn ensure(&mut self, key: &[u8], how: &Ensure) -> Result<Option<bool>, Error> {
+        if !B::HAS_PARTS {
+            return ensure_whole(self, key, how);
+        }
+        check_key(key)?;
+        self.engine().healthy()?;
+        self.room_for(None)?;
+        let ensured = with_room(self, key.len(), |session| {
+            let taken = take_key(session, key)?;
+            let located = session.locate(taken, key);
+            let seen = or_give_back(session, taken, located)?;
+            let before = match seen.is_live {
+                true => session.see_part(&seen, 0..0, &mut Vec::new()).map(Some),
+                false => Ok(None),
+            };
+            let decided = before.and_then(|before| how.decide(before, OBJECT_BYTES_MAX));
+            let decision = decided.inspect_err(|_| session.give_back(taken.stripe))?;
+            match decision {
+                Ensured::Missing | Ensured::Fits => session.give_back(taken.stripe),
+                Ensured::Length(length) => {
+                    session.submit_part(taken, key, &seen, Part::Length(length))?;
+                }
+                Ensured::Zeros(length) => {
+                    session.submit_part(taken, key, &seen, Part::Zeros(length))?;
+                }
+            }
+            Ok(decision.existed(seen.is_live))
+        });
+        self.trim();
+        ensured.map_err(|error| self.engine().at_path(error))
     }
 
     fn set_len(&mut self, key: &[u8], length: u64) -> Result<Option<u64>, Error> {

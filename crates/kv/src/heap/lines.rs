@@ -20,7 +20,7 @@
 
 use everdram_pm::lock::lock;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -505,7 +505,13 @@ impl Lines {
             .state
             .compare_exchange(FULL, LISTED, Ordering::SeqCst, Ordering::Relaxed);
         if full.is_ok() {
-            lock(&self.stock).ready.push_back(number);
+            let mut stock = lock(&self.stock);
+            stock.ready.push_back(number);
+            // A chunk that was claimed past the list is still in it.
+            if stock.ready.len() as u64 > 2 * stock.chunks {
+                let chunks: BTreeSet<u32> = stock.ready.drain(..).collect();
+                stock.ready.extend(chunks);
+            }
         }
     }
 

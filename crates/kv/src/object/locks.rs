@@ -32,7 +32,7 @@ impl Lock {
     }
 
     /// Whether its lease is over.
-    pub(super) fn has_ended(&self) -> bool {
+    fn has_ended(&self) -> bool {
         self.until <= Instant::now()
     }
 
@@ -186,10 +186,28 @@ impl Locks {
         }
     }
 
-    /// Waits until no other bucket has the name locked: until the end of its lease at most.
-    pub(super) fn begin_write(&self, name: &[u8], owner: u64) -> Writing<'_> {
+    /// Waits until no other bucket has the name locked: until the end of its lease at most. `held`: the lock
+    /// of this bucket, which must still be in force.
+    ///
+    /// # Errors
+    /// [`Error::LeaseEnded`].
+    pub(super) fn begin_write(
+        &self,
+        name: &[u8],
+        owner: u64,
+        held: Option<&Lock>,
+    ) -> Result<Writing<'_>, Error> {
         let (shard, name) = self.shard(name);
         let mut names = shard.names.lock();
+        if let Some(held) = held {
+            let entry = names.entry(name).or_default();
+            let granted = entry.granted.as_ref();
+            let is_in_force = granted.is_some_and(|granted| granted.number == held.number);
+            if !is_in_force || held.has_ended() {
+                forget(&mut names, name);
+                return Err(Error::LeaseEnded);
+            }
+        }
         loop {
             let entry = names.entry(name).or_default();
             let other = entry
@@ -199,7 +217,7 @@ impl Locks {
             let held = other.map(|granted| granted.until);
             let Some(until) = held.filter(|until| *until > Instant::now()) else {
                 entry.writers += 1;
-                return Writing { shard, name };
+                return Ok(Writing { shard, name });
             };
             shard.changed.wait_until(&mut names, until);
         }

@@ -16,7 +16,7 @@
 
 mod locks;
 
-use crate::engine::Change;
+use crate::engine::Ensure;
 use crate::error::Error;
 use crate::store::{Session, Store};
 pub use locks::Lock;
@@ -59,13 +59,7 @@ impl Store {
 
 /// How to open an object: as [`std::fs::OpenOptions`] says it of files.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct OpenHow {
-    is_written: bool,
-    creates: bool,
-    creates_new: bool,
-    truncates: bool,
-    bytes: Option<u64>,
-}
+pub struct OpenHow(Ensure, bool);
 
 impl OpenHow {
     /// To read an object that exists.
@@ -77,41 +71,43 @@ impl OpenHow {
     /// To write it, too.
     #[must_use]
     pub fn write(self, is_written: bool) -> OpenHow {
-        OpenHow { is_written, ..self }
+        OpenHow(self.0, is_written)
     }
 
     /// Creates it, empty, if it does not exist. Needs `write`.
     #[must_use]
-    pub fn create(self, creates: bool) -> OpenHow {
-        OpenHow { creates, ..self }
+    pub fn create(mut self, creates: bool) -> OpenHow {
+        self.0.creates = creates;
+        self
     }
 
     /// Creates it, and refuses one that exists. Needs `write`.
     #[must_use]
-    pub fn create_new(self, creates_new: bool) -> OpenHow {
-        OpenHow {
-            creates_new,
-            ..self
-        }
+    pub fn create_new(mut self, creates_new: bool) -> OpenHow {
+        self.0.creates_new = creates_new;
+        self
     }
 
     /// Empties it. Needs `write`.
     #[must_use]
-    pub fn truncate(self, truncates: bool) -> OpenHow {
-        OpenHow { truncates, ..self }
+    pub fn truncate(mut self, truncates: bool) -> OpenHow {
+        self.0.truncates = truncates;
+        self
     }
 
     /// The least length in bytes that it has afterwards: zeros are added (`size` of `oopen`). Needs `write`.
     #[must_use]
-    pub fn bytes(self, bytes: u64) -> OpenHow {
-        OpenHow {
-            bytes: Some(bytes),
-            ..self
-        }
+    pub fn bytes(mut self, bytes: u64) -> OpenHow {
+        self.0.bytes = bytes;
+        self
+    }
+
+    fn is_written(&self) -> bool {
+        self.1
     }
 
     fn changes(&self) -> bool {
-        self.creates || self.creates_new || self.truncates || self.bytes.is_some()
+        self.0 != Ensure::default()
     }
 }
 
@@ -156,21 +152,26 @@ impl Bucket {
     /// [`Error::NoObject`], [`Error::ObjectExists`]; [`Error::Options`] if a change is asked for without
     /// `write`; as [`Bucket::write_at`].
     pub fn open(&mut self, name: &[u8], how: &OpenHow) -> Result<Object, Error> {
-        if how.changes() && !how.is_written {
+        if how.changes() && !how.is_written() {
             return Err(Error::Options(
                 "to create, empty or lengthen an object, open it to `write`".into(),
             ));
         }
         let missing = match how.changes() {
             false => !self.session.contains(name)?,
-            true => self.writing(name, |session| prepare(session, name, how))?,
+            true => self.writing(name, |session| {
+                let found = session.engine().ensure(name, &how.0);
+                // Also what is refused depends on what was seen.
+                session.finish()?;
+                Ok(found?.is_none())
+            })?,
         };
         if missing {
             return Err(Error::NoObject);
         }
         Ok(Object {
             name: name.to_vec(),
-            is_written: how.is_written,
+            is_written: how.is_written(),
         })
     }
 
@@ -327,44 +328,19 @@ impl Bucket {
         name: &[u8],
         work: impl FnOnce(&mut Session) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        if !self.held.is_empty() {
-            let number = self.locks.number_of(name);
-            let mut held = self.held.iter();
-            let ended = held.position(|held| held.is_of(number) && held.has_ended());
-            if let Some(ended) = ended {
-                drop(self.held.swap_remove(ended));
-                return Err(Error::LeaseEnded);
+        let held = match self.held.is_empty() {
+            true => None,
+            false => {
+                let number = self.locks.number_of(name);
+                self.held.iter().position(|held| held.is_of(number))
             }
+        };
+        let lock = held.and_then(|held| self.held.get(held));
+        let writing = self.locks.begin_write(name, self.number, lock);
+        if let (Err(Error::LeaseEnded), Some(held)) = (&writing, held) {
+            drop(self.held.swap_remove(held));
         }
-        let _writing = self.locks.begin_write(name, self.number);
+        let _writing = writing?;
         work(&mut self.session)
     }
-}
-
-/// Creates, empties or lengthens an object, as `how` says; returns whether it is missing.
-fn prepare(session: &mut Session, name: &[u8], how: &OpenHow) -> Result<bool, Error> {
-    let (mut exists, mut creates) = (false, false);
-    session.engine().modify(name, &mut |current, _| {
-        exists = current.is_some();
-        creates = !exists && (how.creates || how.creates_new);
-        match creates || exists && how.truncates && !how.creates_new {
-            true => Change::Put {
-                expires_at_ms: current.map_or(0, |current| current.expires_at_ms),
-            },
-            false => Change::Keep,
-        }
-    })?;
-    if exists && how.creates_new {
-        session.finish()?;
-        return Err(Error::ObjectExists);
-    }
-    if let Some(bytes) = how.bytes.filter(|_| exists || creates) {
-        let engine = session.engine();
-        let length = engine.probe(name)?.map_or(0, |(_, length)| length);
-        if length < bytes {
-            engine.set_len(name, bytes)?;
-        }
-    }
-    session.finish()?;
-    Ok(!exists && !creates)
 }

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Only a hint. The tokens decide whether a file is the pool's; a hint that does not verify is none, and a
-//! crash may leave one torn.
+//! crash may leave one torn. The check covers the pool's own path, too: a copy of the pool must not find the
+//! original's data file, which would fit it.
 
 use crate::memory::lane::Lane;
 use crate::pool::Pool;
@@ -46,22 +47,24 @@ impl Hint<'_> {
         (length > 0).then(|| PathBuf::from(OsStr::from_bytes(path)))
     }
 
-    /// Remembers a path, if one is given that is not remembered yet; one that is too long is not. The next
-    /// fence of the lane makes it durable.
+    /// Remembers a path, if one is given that is not remembered yet; durable with the next fence.
     pub(super) fn write(&self, lane: &mut Lane, path: Option<&Path>) {
         // A relative path means another place for a process elsewhere.
         let Some(path) = path.and_then(|path| std::path::absolute(path).ok()) else {
             return;
         };
-        let own = path.as_os_str().as_bytes();
-        if own.len() > CHECK_AT - PATH_AT || self.read().as_deref() == Some(&path) {
+        if self.read().as_deref() == Some(&path) {
             return;
         }
+        let own = path.as_os_str().as_bytes();
         let mut bytes = [0; HINT_BYTES];
-        bytes[..PATH_AT].copy_from_slice(&(own.len() as u64).to_le_bytes());
-        bytes[PATH_AT..PATH_AT + own.len()].copy_from_slice(own);
-        let check = self.check(&bytes);
-        bytes[CHECK_AT..].copy_from_slice(&check.to_le_bytes());
+        // A path that is too long leaves no hint.
+        if own.len() <= CHECK_AT - PATH_AT {
+            bytes[..PATH_AT].copy_from_slice(&(own.len() as u64).to_le_bytes());
+            bytes[PATH_AT..PATH_AT + own.len()].copy_from_slice(own);
+            let check = self.check(&bytes);
+            bytes[CHECK_AT..].copy_from_slice(&check.to_le_bytes());
+        }
         let stored = lane.store(self.at, &bytes);
         let flushed = lane.flush(stored);
         let _ordered = lane.fence(flushed);
@@ -69,6 +72,8 @@ impl Hint<'_> {
 
     fn check(&self, bytes: &[u8; HINT_BYTES]) -> u64 {
         let secret = self.pool.secret();
-        secret.sum_words([secret.sum(&bytes[..CHECK_AT]), self.at, SALT])
+        let pool = std::path::absolute(&self.pool.path).unwrap_or_default();
+        let pool = secret.sum(pool.as_os_str().as_bytes());
+        secret.sum_words([secret.sum(&bytes[..CHECK_AT]), self.at ^ pool, SALT])
     }
 }

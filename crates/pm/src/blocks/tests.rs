@@ -203,6 +203,14 @@ fn the_pool_remembers_where_its_file_is() {
     assert_eq!(open_at(Some(&second)).unwrap(), second);
     assert_eq!(open_at(None).unwrap(), second);
     assert!(!pool.path().join("data").exists());
+    // A copy of the pool does not take the file of the original.
+    let copied = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(pool.path()).unwrap() {
+        let name = entry.unwrap().file_name();
+        copy(pool.path(), copied.path(), name.to_str().unwrap());
+    }
+    assert!(refused(copied.path()).contains("missing"));
+    assert_eq!(open_at(None).unwrap(), second);
 }
 
 #[test]

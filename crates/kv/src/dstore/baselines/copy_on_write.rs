@@ -227,7 +227,7 @@ impl Dstore {
             if !self.dipper.is_due(force) {
                 return Ok(Step::Idle);
             }
-            *under_way = self.freeze(cow);
+            *under_way = Some(self.freeze(cow)?);
             return Ok(Step::Worked);
         };
         if !frozen.pages.is_empty() {
@@ -245,15 +245,17 @@ impl Dstore {
         Ok(step)
     }
 
-    /// Ends the epoch of the logs, and freezes the pages that were changed. `None`: the engine has halted,
-    /// and somebody may stay inside for ever.
-    fn freeze(&self, cow: &CopyOnWrite) -> Option<Frozen> {
+    /// Ends the epoch of the logs, and freezes the pages that were changed.
+    ///
+    /// # Errors
+    /// The engine has halted: somebody may stay inside for ever.
+    fn freeze(&self, cow: &CopyOnWrite) -> Result<Frozen, Error> {
         cow.gate.is_closed.store(true, Ordering::SeqCst);
         let mut backoff = Backoff::new();
         while cow.gate.inside.load(Ordering::SeqCst) > 0 {
-            if self.healthy().is_err() {
+            if let Err(halted) = self.healthy() {
                 cow.gate.is_closed.store(false, Ordering::SeqCst);
-                return None;
+                return Err(halted);
             }
             backoff.wait();
         }
@@ -270,6 +272,6 @@ impl Dstore {
         self.dipper
             .with_shadow(|shadow| shadow.raise_floor(self.floor()));
         cow.gate.is_closed.store(false, Ordering::SeqCst);
-        Some(Frozen { epoch, pages })
+        Ok(Frozen { epoch, pages })
     }
 }
