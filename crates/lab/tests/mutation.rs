@@ -192,5 +192,5 @@ fn nothing_can_be_left_out_of_dstore_on_pmem() {
 
 #[test]
 fn nothing_can_be_left_out_of_dstore_on_file() {
-    score(EngineKind::Dstore, Medium::File, 8, &OF_DSTORE_ON_FILES, 6);
+    score(EngineKind::Dstore, Medium::File, 8, &OF_DSTORE_ON_FILES, 7);
 }
