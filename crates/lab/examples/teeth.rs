@@ -145,7 +145,6 @@ fn searches(hole: &str) -> Option<Vec<(Workload, &'static [Medium])>> {
         "hole-d3" => vec![(Threads(overwrites), ALL), (Threads(pipelines), FILE)],
         "hole-d4" => vec![(Threads(readers), BOTH)],
         "hole-d5" => vec![(Threads(short_values), ALL)],
-        "hole-d6" => vec![(Drawn(Profile::Reclamation, 120), PMEM)],
         "hole-d7" => vec![(Threads(gleaners), ALL)],
         "hole-d8" => vec![(BY_TURNS, PMEM)],
         _ => return None,
