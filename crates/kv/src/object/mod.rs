@@ -59,7 +59,10 @@ impl Store {
 
 /// How to open an object: as [`std::fs::OpenOptions`] says it of files.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct OpenHow(Ensure, bool);
+pub struct OpenHow {
+    ensure: Ensure,
+    is_written: bool,
+}
 
 impl OpenHow {
     /// To read an object that exists.
@@ -71,43 +74,39 @@ impl OpenHow {
     /// To write it, too.
     #[must_use]
     pub fn write(self, is_written: bool) -> OpenHow {
-        OpenHow(self.0, is_written)
+        OpenHow { is_written, ..self }
     }
 
     /// Creates it, empty, if it does not exist. Needs `write`.
     #[must_use]
     pub fn create(mut self, creates: bool) -> OpenHow {
-        self.0.creates = creates;
+        self.ensure.creates = creates;
         self
     }
 
     /// Creates it, and refuses one that exists. Needs `write`.
     #[must_use]
     pub fn create_new(mut self, creates_new: bool) -> OpenHow {
-        self.0.creates_new = creates_new;
+        self.ensure.creates_new = creates_new;
         self
     }
 
     /// Empties it. Needs `write`.
     #[must_use]
     pub fn truncate(mut self, truncates: bool) -> OpenHow {
-        self.0.truncates = truncates;
+        self.ensure.truncates = truncates;
         self
     }
 
     /// The least length in bytes that it has afterwards: zeros are added (`size` of `oopen`). Needs `write`.
     #[must_use]
     pub fn bytes(mut self, bytes: u64) -> OpenHow {
-        self.0.bytes = bytes;
+        self.ensure.bytes = bytes;
         self
     }
 
-    fn is_written(&self) -> bool {
-        self.1
-    }
-
     fn changes(&self) -> bool {
-        self.0 != Ensure::default()
+        self.ensure != Ensure::default()
     }
 }
 
@@ -152,7 +151,7 @@ impl Bucket {
     /// [`Error::NoObject`], [`Error::ObjectExists`]; [`Error::Options`] if a change is asked for without
     /// `write`; as [`Bucket::write_at`].
     pub fn open(&mut self, name: &[u8], how: &OpenHow) -> Result<Object, Error> {
-        if how.changes() && !how.is_written() {
+        if how.changes() && !how.is_written {
             return Err(Error::Options(
                 "to create, empty or lengthen an object, open it to `write`".into(),
             ));
@@ -160,7 +159,7 @@ impl Bucket {
         let missing = match how.changes() {
             false => !self.session.contains(name)?,
             true => self.writing(name, |session| {
-                let found = session.engine().ensure(name, &how.0);
+                let found = session.engine().ensure(name, &how.ensure);
                 // Also what is refused depends on what was seen.
                 session.finish()?;
                 Ok(found?.is_none())
@@ -171,7 +170,7 @@ impl Bucket {
         }
         Ok(Object {
             name: name.to_vec(),
-            is_written: how.is_written(),
+            is_written: how.is_written,
         })
     }
 
