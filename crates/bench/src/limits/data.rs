@@ -1,7 +1,7 @@
 //! What an engine pays at least that keeps values on a data file and metadata in memory, as `dstore` does:
 //! for a put, a get and a restart.
 
-use super::files::Preallocated;
+use super::files::{FILE_BYTES, Preallocated};
 use super::random::Sequence;
 use super::{Limits, Settings};
 use crate::fixture::Place;
@@ -26,6 +26,8 @@ const RECORD_LINES: usize = 2;
 const LOG_BYTES: u64 = 4 << 20;
 /// Presets of the figures in DStore's paper.
 pub const DELAYS: (&str, &str) = ("optane", "p4800x");
+/// The most that the random places of a bare put spread over.
+const RANDOM_BYTES_MAX: u64 = 1 << 30;
 /// Metadata of an object with a key of 16 bytes, about: what `arena` copies.
 const OBJECT_BYTES: u64 = 128;
 
@@ -40,11 +42,25 @@ pub fn delays() -> Result<Slowness, Error> {
     Ok(Slowness::new(Some(memory), Some(disk)))
 }
 
+/// Where a bare put writes its block.
+#[derive(Clone, Copy, Debug)]
+pub enum Places {
+    /// Behind the last one, round and round in a file that caches hold: the least that a device asks for.
+    InOrder,
+    /// Anywhere in a file of so many bytes, as a store does that gives freed blocks to new values.
+    Random {
+        /// Bytes of the file.
+        file_bytes: u64,
+    },
+}
+
 /// Puts without a store: a block is written and synced, and a record streamed and fenced.
 pub struct BarePut {
     file: Preallocated,
     // After the file, which is in it.
     _place: Place,
+    /// Blocks of the file, and which is next, if the places are random.
+    random: Option<(u64, Sequence)>,
     log: Memory,
     at: usize,
     block: Vec<u8>,
@@ -60,15 +76,23 @@ impl BarePut {
     pub fn new(
         dir: &Path,
         file_dir: &Path,
-        bytes: usize,
+        (bytes, places): (usize, Places),
         slowness: &Slowness,
     ) -> Result<BarePut, Error> {
         let place = Place::within(file_dir)?;
         let log = Memory::file(dir, LOG_BYTES)?;
         log.populate(0, log.len())?;
+        let (file_bytes, random) = match places {
+            Places::InOrder => (FILE_BYTES, None),
+            Places::Random { file_bytes } => {
+                let blocks = (file_bytes / bytes as u64).max(1);
+                (blocks * bytes as u64, Some((blocks, Sequence::new(5))))
+            }
+        };
         Ok(BarePut {
-            file: Preallocated::new(place.path())?,
+            file: Preallocated::new(place.path(), file_bytes)?,
             _place: place,
+            random,
             log,
             at: 0,
             block: vec![7; bytes],
@@ -83,9 +107,17 @@ impl BarePut {
     /// If the disk refuses.
     #[inline]
     pub fn put(&mut self) -> Result<(), Error> {
-        let BarePut { file, block, .. } = self;
-        self.slowness
-            .write(block.len() as u64, || file.write(block))?;
+        let BarePut {
+            file,
+            block,
+            random,
+            ..
+        } = self;
+        let bytes = block.len() as u64;
+        self.slowness.write(bytes, || match random {
+            None => file.write(block),
+            Some((blocks, random)) => file.write_at(random.below(*blocks) as u64 * bytes, block),
+        })?;
         self.file.sync()?;
         let lines: &mut [Line] = self.log.lines_mut();
         self.at = (self.at + RECORD_LINES) % lines.len();
@@ -255,16 +287,31 @@ fn calls(
 ) -> Result<(), Error> {
     let settings: &Settings = limits.settings;
     let time = Duration::from_millis(if settings.quick { 100 } else { 1000 });
-    let put = |bytes| BarePut::new(&settings.dir, dir, bytes, slowness);
-    let (mut small, mut large) = (put(BLOCK_BYTES)?, put(4 * BLOCK_BYTES)?);
+    let put = |bytes, places| BarePut::new(&settings.dir, dir, (bytes, places), slowness);
+    let file_bytes = (settings.records * BLOCK_BYTES as u64).clamp(FILE_BYTES, RANDOM_BYTES_MAX);
+    let random = Places::Random { file_bytes };
+    let mut small = put(BLOCK_BYTES, random)?;
+    let mut large = put(4 * BLOCK_BYTES, random)?;
+    let mut ordered = put(BLOCK_BYTES, Places::InOrder)?;
     let mut get = BareGet::new(small.file.path(), slowness)?;
-    let mut loops: [Call<'_>; 3] = [
-        ("data-4k", "4 KiB written and synced", &mut || small.put()),
-        ("data-16k", "16 KiB written and synced", &mut || large.put()),
+    let mut loops: [Call<'_>; 4] = [
+        ("data-4k", "4 KiB written at random and synced", &mut || {
+            small.put()
+        }),
+        (
+            "data-16k",
+            "16 KiB written at random and synced",
+            &mut || large.put(),
+        ),
+        (
+            "data-4k-in-order",
+            "4 KiB written behind the last and synced",
+            &mut || ordered.put(),
+        ),
         ("data-read-4k", "4 KiB read at random", &mut || get.get()),
     ];
-    let mut samples = [const { Vec::new() }; 3];
-    let mut latencies = [(); 3].map(|()| histogram());
+    let mut samples = [const { Vec::new() }; 4];
+    let mut latencies = [(); 4].map(|()| histogram());
     for _ in 0..settings.repeat {
         for (((_, _, one), samples), latency) in
             loops.iter_mut().zip(&mut samples).zip(&mut latencies)

@@ -13,8 +13,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Length of the file that is written round and round.
-const FILE_BYTES: usize = 64 << 20;
+/// Length of a file that is written round and round.
+pub const FILE_BYTES: u64 = 64 << 20;
 /// Block of a single write: one page.
 pub const SINGLE_BYTES: usize = 4096;
 /// Block of a group commit.
@@ -24,15 +24,16 @@ pub const GROUP_BYTES: usize = 64 << 10;
 pub struct Preallocated {
     file: File,
     path: PathBuf,
-    at: usize,
+    bytes: u64,
+    at: u64,
 }
 
 impl Preallocated {
-    /// In `dir`.
+    /// Of `bytes`, in `dir`.
     ///
     /// # Errors
     /// If it cannot be made and written there.
-    pub fn new(dir: &Path) -> Result<Preallocated, Error> {
+    pub fn new(dir: &Path, bytes: u64) -> Result<Preallocated, Error> {
         let path = dir.join(format!("everdram-limits-{}", std::process::id()));
         let making = || format!("making {} to measure the disk", path.display());
         let mut options = File::options();
@@ -40,12 +41,14 @@ impl Preallocated {
         let made = Preallocated {
             file: file.with_context(making)?,
             path: path.clone(),
+            bytes,
             at: 0,
         };
         let zeros = vec![0; 1 << 20];
-        for at in (0..FILE_BYTES).step_by(zeros.len()) {
+        for at in (0..bytes).step_by(zeros.len()) {
+            let part = zeros.len().min((bytes - at) as usize);
             made.file
-                .write_all_at(&zeros, at as u64)
+                .write_all_at(&zeros[..part], at)
                 .with_context(making)?;
         }
         made.file.sync_all().with_context(making)?;
@@ -62,13 +65,27 @@ impl Preallocated {
     /// # Errors
     /// If the disk refuses.
     pub fn write(&mut self, block: &[u8]) -> Result<(), Error> {
-        if self.at + block.len() > FILE_BYTES {
+        let bytes = block.len() as u64;
+        if self.at + bytes > self.bytes {
             self.at = 0;
         }
-        let written = self.file.write_all_at(block, self.at as u64);
-        written.with_context(|| format!("writing {}", self.path.display()))?;
-        self.at += block.len();
+        self.write_at(self.at, block)?;
+        self.at += bytes;
         Ok(())
+    }
+
+    /// As [`Preallocated::write`], at a place inside the file.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    #[inline]
+    pub fn write_at(&self, at: u64, block: &[u8]) -> Result<(), Error> {
+        debug_assert!(
+            at + block.len() as u64 <= self.bytes,
+            "a write would lengthen the file"
+        );
+        let written = self.file.write_all_at(block, at);
+        written.with_context(|| format!("writing {}", self.path.display()))
     }
 
     /// Waits until what was written is durable.
@@ -122,7 +139,7 @@ pub(super) fn measure(
 ) -> Result<(), Error> {
     let settings = limits.settings;
     let time = Duration::from_millis(if settings.quick { 300 } else { 2000 });
-    let mut file = Preallocated::new(dir)?;
+    let mut file = Preallocated::new(dir, FILE_BYTES)?;
     let kinds = [
         ("sync-4k", SINGLE_BYTES, "4 KiB written in place, synced"),
         (

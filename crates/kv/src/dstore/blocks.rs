@@ -15,6 +15,8 @@ use std::sync::Arc;
 const SALT: u64 = 0x62;
 /// Staged blocks are written when they are this many bytes.
 const STAGED_MAX: usize = 1 << 20;
+/// Values of up to so many blocks are copied ahead: they stay in the first caches until they are written.
+const AHEAD_BLOCKS: usize = 4;
 
 /// Where a block is, and its sum. Number 0 is a hole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +35,12 @@ pub(super) struct Values {
 /// Blocks to be written: those with neighbouring numbers together.
 #[derive(Default)]
 pub(super) struct Staged {
+    /// What is staged, and behind it what was copied ahead.
     bytes: Vec<u8>,
+    /// Bytes that are staged.
+    used: usize,
+    /// Sums, without the numbers, of the blocks that were copied ahead; the next one is the last.
+    ahead: Vec<u64>,
     /// First block, and where its bytes begin.
     runs: Vec<(u64, usize)>,
     /// One past the last block.
@@ -67,8 +74,12 @@ impl Values {
     }
 
     fn sum(&self, number: u64, bytes: &[u8]) -> u64 {
-        let secret = self.pool.secret();
-        secret.sum_words([secret.sum(bytes), number, SALT])
+        self.numbered(number, self.pool.secret().sum(bytes))
+    }
+
+    /// The sum of a block from the sum of its bytes.
+    fn numbered(&self, number: u64, sum: u64) -> u64 {
+        self.pool.secret().sum_words([sum, number, SALT])
     }
 
     /// An error about a block: its place in the data file.
@@ -164,20 +175,54 @@ impl Values {
         number: u64,
         bytes: &[u8],
     ) -> Result<BlockAt, Error> {
-        if staged.bytes.len() >= STAGED_MAX {
+        if staged.used >= STAGED_MAX {
             self.write(staged)?;
         }
+        let from = staged.used;
         if staged.runs.is_empty() || staged.end != number {
-            staged.runs.push((number, staged.bytes.len()));
+            staged.runs.push((number, from));
         }
-        let from = staged.bytes.len();
-        staged.bytes.extend_from_slice(bytes);
-        staged.bytes.resize(from + self.block_bytes(), 0);
-        staged.end = number + 1;
-        Ok(BlockAt {
-            number,
-            sum: self.sum(number, &staged.bytes[from..]),
-        })
+        let sum = if let Some(sum) = staged.ahead.pop() {
+            debug_assert!(
+                staged.bytes[from..].starts_with(bytes),
+                "another value was copied ahead"
+            );
+            sum
+        } else {
+            staged.copy(from, self.block_bytes(), bytes);
+            let block = &staged.bytes[from..from + self.block_bytes()];
+            self.pool.secret().sum(block)
+        };
+        (staged.used, staged.end) = (from + self.block_bytes(), number + 1);
+        let sum = self.numbered(number, sum);
+        Ok(BlockAt { number, sum })
+    }
+
+    /// Copies a value that is to be staged next, while the caller waits for memory, if its blocks are few.
+    /// [`Values::sum_ahead`] is the rest of it.
+    #[inline]
+    pub(super) fn copy_ahead(&self, staged: &mut Staged, value: &[u8]) {
+        debug_assert!(staged.ahead.is_empty(), "two values are copied ahead");
+        let (block, form) = (self.block_bytes(), self.geometry.form(value.len() as u64));
+        let mut from = staged.used;
+        // A part of it must not be written while it is staged.
+        if form == 0 || value.len() > AHEAD_BLOCKS * block || from >= STAGED_MAX / 2 {
+            return;
+        }
+        for bytes in value.chunks(block) {
+            staged.copy(from, block, bytes);
+            staged.ahead.push(0);
+            from += block;
+        }
+    }
+
+    /// Sums what was copied ahead.
+    #[inline]
+    pub(super) fn sum_ahead(&self, staged: &mut Staged) {
+        let blocks = staged.bytes[staged.used..].chunks(self.block_bytes());
+        for (sum, bytes) in staged.ahead.iter_mut().rev().zip(blocks) {
+            *sum = self.pool.secret().sum(bytes);
+        }
     }
 
     /// Writes what is staged. It is durable after a sync with its mark.
@@ -185,7 +230,7 @@ impl Values {
     /// # Errors
     /// [`Error::Pool`]: the medium failed.
     pub(super) fn write(&self, staged: &mut Staged) -> Result<(), Error> {
-        let mut end = staged.bytes.len();
+        let mut end = staged.used;
         staged.written += end as u64;
         for &(first, from) in staged.runs.iter().rev() {
             let mark = self.blocks.write(first, &staged.bytes[from..end])?;
@@ -469,11 +514,26 @@ impl Staged {
     /// Where the next block will be staged.
     pub(super) fn point(&self) -> Point {
         Point {
-            bytes: self.bytes.len(),
+            bytes: self.used,
             runs: self.runs.len(),
             end: self.end,
             written: self.written,
         }
+    }
+
+    /// Copies a block to a place at or behind the end of what is staged; a short one is padded with zeros.
+    #[inline]
+    fn copy(&mut self, at: usize, block: usize, bytes: &[u8]) {
+        debug_assert!(at >= self.used, "a staged block is overwritten");
+        self.bytes.truncate(at);
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.resize(at + block, 0);
+    }
+
+    /// Drops what was copied ahead and was not staged.
+    #[inline]
+    pub(super) fn forget_ahead(&mut self) {
+        self.ahead.clear();
     }
 
     /// Drops what was staged since. What was written meanwhile is in blocks that nothing will name.
@@ -483,7 +543,8 @@ impl Staged {
             self.forget();
             return;
         }
-        self.bytes.truncate(point.bytes);
+        self.ahead.clear();
+        self.used = point.bytes;
         self.runs.truncate(point.runs);
         self.end = point.end;
     }
@@ -491,7 +552,9 @@ impl Staged {
     /// Drops what was not written.
     pub(super) fn forget(&mut self) {
         self.runs.clear();
+        self.ahead.clear();
         self.bytes.clear();
+        self.used = 0;
         self.bytes.shrink_to(2 * STAGED_MAX);
     }
 
@@ -501,6 +564,6 @@ impl Staged {
 
     /// Bytes that wait.
     pub(super) fn len(&self) -> usize {
-        self.bytes.len()
+        self.used
     }
 }

@@ -54,6 +54,14 @@ impl Dstore {
         None
     }
 
+    /// Starts to fetch the slot that a search will look at first.
+    #[inline]
+    pub(super) fn prefetch_slot(&self, pin: &Pin<'_>, hash: u64) {
+        if let Some(first) = self.index.candidates(KeyHash(hash), pin).next() {
+            self.memory.prefetch(first.get());
+        }
+    }
+
     /// Copies the cell of a slot's body, if it has one.
     #[inline]
     pub(super) fn cell_of(&self, slot: &Slot, cell: &mut Vec<u8>) {

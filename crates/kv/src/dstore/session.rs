@@ -384,12 +384,24 @@ impl Backend for DstoreSession {
         let stripe = self.engine.stripes.of(hash);
         self.acquire(stripe)?;
         let taken = Taken { hash, stripe };
+        // The value's blocks are made while the index, and then the slot, come from memory.
+        let DstoreSession {
+            engine,
+            staged,
+            epoch,
+            ..
+        } = &mut *self;
+        engine.values.copy_ahead(staged, value);
+        engine.prefetch_slot(&epoch.pin(), hash);
+        engine.values.sum_ahead(staged);
         let seen = self.find_held(hash, key);
         let change = Change::Put {
             value,
             expires_at_ms,
         };
-        self.submit(taken, key, &seen, change)
+        let submitted = self.submit(taken, key, &seen, change);
+        self.staged.forget_ahead();
+        submitted
     }
 
     #[inline]

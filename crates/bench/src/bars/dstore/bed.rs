@@ -3,7 +3,7 @@
 use super::{Group, Outcome, Settings};
 use crate::everdram::Everdram;
 use crate::fixture::{Fixture, Place, Script};
-use crate::limits::data::{self, BarePut, DELAYS};
+use crate::limits::data::{self, BarePut, DELAYS, Places};
 use crate::pass::{Passed, Timing};
 use crate::process;
 use crate::subject::Error;
@@ -107,9 +107,14 @@ impl Ground {
     }
 
     /// The bare write of a value of `bytes` on it.
-    pub(super) fn bare_put(self, settings: &Settings, bytes: usize) -> Result<BarePut, Error> {
+    pub(super) fn bare_put(
+        self,
+        settings: &Settings,
+        bytes: usize,
+        places: Places,
+    ) -> Result<BarePut, Error> {
         let dir = self.data_dir(settings);
-        BarePut::new(&settings.dir, dir, bytes, &self.slowness()?)
+        BarePut::new(&settings.dir, dir, (bytes, places), &self.slowness()?)
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Group, Host, Outcome, Settings, alone, ratio};
 use crate::bars::share;
 use crate::fixture::Script;
 use crate::latency::Latencies;
-use crate::limits::data::{BLOCK_BYTES, BareGet, time_each};
+use crate::limits::data::{BLOCK_BYTES, BareGet, Places, time_each};
 use crate::pass::{Passed, Timing};
 use crate::pool;
 use crate::subject::Error;
@@ -48,11 +48,14 @@ pub(super) fn puts(
         let name = format!("{} KiB, {}", bytes >> 10, ground.name());
         host.begin(Group::Put, &name);
         let corpus = corpus(settings, bytes);
-        let records = ground.records(settings, bytes, 1)?;
+        // The bare loop has a file as large as the store's.
+        let records = ground.records(settings, bytes, 2)?;
         let mut bed = Bed::filled((settings, Group::Put), ground, (&corpus, records), |_| {})?;
-        let mut bare = ground.bare_put(settings, bytes)?;
-        let bare = &mut || bare.put();
-        let [ours, others] = in_turns(settings, &mut bed, Workload::Overwrite, bare, outcome)?;
+        let mut bare = ground.bare_put(settings, bytes, anywhere(records, bytes))?;
+        let mut ordered = ground.bare_put(settings, bytes, Places::InOrder)?;
+        let bares: [Call<'_>; 2] = [&mut || bare.put(), &mut || ordered.put()];
+        let (ours, [others, ordered]) =
+            in_turns(settings, &mut bed, Workload::Overwrite, bares, outcome)?;
         let limit = format!("data-{}k", bytes >> 10);
         for (quantile, most) in QUANTILES.into_iter().zip(goals) {
             let what = (Group::Put, &*format!("put, {name}"));
@@ -60,8 +63,20 @@ pub(super) fn puts(
             let bar = percentile(what, &ours, limit, quantile, bounds);
             outcome.bars.push(bar);
         }
+        // What a store could save that writes its blocks one behind the other.
+        let what = (Group::Put, &*format!("{limit}, {}", ground.name()));
+        let in_order = format!("{limit}-in-order");
+        let against = (&*in_order, &ordered);
+        let bar = percentile(what, &others, against, 0.5, (0.0, None));
+        outcome.bars.push(bar);
     }
     Ok(())
+}
+
+/// Random places in a file as large as that of a store.
+fn anywhere(records: u64, bytes: usize) -> Places {
+    let file_bytes = records * bytes as u64;
+    Places::Random { file_bytes }
 }
 
 pub(super) fn gets(
@@ -75,8 +90,8 @@ pub(super) fn gets(
         let records = ground.records(settings, BLOCK_BYTES, 1)?;
         let mut bed = Bed::filled((settings, Group::Get), ground, (&corpus, records), |_| {})?;
         let mut bare = BareGet::new(&bed.data_path(), &ground.slowness()?)?;
-        let bare = &mut || bare.get();
-        let [ours, others] = in_turns(settings, &mut bed, Workload::Get, bare, outcome)?;
+        let bares: [Call<'_>; 1] = [&mut || bare.get()];
+        let (ours, [others]) = in_turns(settings, &mut bed, Workload::Get, bares, outcome)?;
         let cached = match ground {
             Ground::Disk => ", blocks in the page cache",
             _ => "",
@@ -89,25 +104,33 @@ pub(super) fn gets(
     Ok(())
 }
 
-/// Latencies of the store and of the bare loop, which take turns.
-fn in_turns(
+/// A call of a bare loop.
+type Call<'a> = &'a mut dyn FnMut() -> Result<(), Error>;
+
+/// Latencies of the store and of bare loops, which take turns.
+fn in_turns<const BARES: usize>(
     settings: &Settings,
     bed: &mut Bed<'_>,
     workload: Workload,
-    bare: &mut dyn FnMut() -> Result<(), Error>,
+    mut bares: [Call<'_>; BARES],
     outcome: &mut Outcome,
-) -> Result<[Latencies; 2], Error> {
+) -> Result<(Latencies, [Latencies; BARES]), Error> {
     let how = (1, Timing::Closed);
     let mut script = bed.script(workload, 1);
     let operations = bed.warm_up(&mut script, how)?;
-    let mut taken = [Latencies::default(), Latencies::default()];
+    let (mut ours, mut others) = (
+        Latencies::default(),
+        [(); BARES].map(|()| Latencies::default()),
+    );
     for _ in 0..settings.repeat {
-        let (_, pace) = time_each(settings.time(), bare)?;
-        taken[1].add(&pace.timer.latencies);
+        for (bare, taken) in bares.iter_mut().zip(&mut others) {
+            let (_, pace) = time_each(settings.time(), bare)?;
+            taken.add(&pace.timer.latencies);
+        }
         let passed = bed.pass(&mut script, operations, how, outcome)?;
-        passed.latencies.iter().for_each(|more| taken[0].add(more));
+        passed.latencies.iter().for_each(|more| ours.add(more));
     }
-    Ok(taken)
+    Ok((ours, others))
 }
 
 /// A percentile against that of other calls; not measured if too few calls are beyond it.
@@ -140,7 +163,7 @@ pub(super) fn threads(
     host.begin(Group::Threads, "put");
     let ground = Ground::Disk;
     let corpus = corpus(settings, BLOCK_BYTES);
-    let records = ground.records(settings, BLOCK_BYTES, 1)?;
+    let records = ground.records(settings, BLOCK_BYTES, 2)?;
     let mut bed = Bed::filled(
         (settings, Group::Threads),
         ground,
@@ -159,7 +182,7 @@ pub(super) fn threads(
     let (mut ours, mut bare) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
     for _ in 0..settings.repeat {
         for (at, threads) in counts.into_iter().enumerate() {
-            bare[at].push(bare_rate(settings, ground, threads)?);
+            bare[at].push(bare_rate(settings, (ground, records), threads)?);
             let passed = bed.pass(&mut scripts[at], operations[at], how, outcome)?;
             ours[at].push(passed.sample.rate());
         }
@@ -176,10 +199,15 @@ pub(super) fn threads(
     Ok(())
 }
 
-/// Bare puts a second of so many threads, each on a file of its own.
-fn bare_rate(settings: &Settings, ground: Ground, threads: usize) -> Result<f64, Error> {
+/// Bare puts a second of so many threads, each on a file of its own, all as large as that of a store.
+fn bare_rate(
+    settings: &Settings,
+    (ground, records): (Ground, u64),
+    threads: usize,
+) -> Result<f64, Error> {
+    let places = anywhere(records.div_ceil(threads as u64), BLOCK_BYTES);
     let bare: Result<Vec<_>, Error> = (0..threads)
-        .map(|_| ground.bare_put(settings, BLOCK_BYTES))
+        .map(|_| ground.bare_put(settings, BLOCK_BYTES, places))
         .collect();
     let one = |_, mut bare: crate::limits::data::BarePut| {
         Ok(time_each(settings.time(), &mut || bare.put())?.0.rate())
@@ -239,9 +267,9 @@ pub(super) fn processor(
     host.begin(Group::Cpu, "put");
     let ground = Ground::Memory;
     let corpus = corpus(settings, BLOCK_BYTES);
-    let records = ground.records(settings, BLOCK_BYTES, 1)?;
+    let records = ground.records(settings, BLOCK_BYTES, 2)?;
     let mut bed = Bed::filled((settings, Group::Cpu), ground, (&corpus, records), |_| {})?;
-    let mut bare = ground.bare_put(settings, BLOCK_BYTES)?;
+    let mut bare = ground.bare_put(settings, BLOCK_BYTES, anywhere(records, BLOCK_BYTES))?;
     let how = (1, Timing::Throughput);
     let mut script = bed.script(Workload::Overwrite, 1);
     let operations = bed.warm_up(&mut script, how)?;
