@@ -65,6 +65,9 @@ pub(crate) fn print_report(report: &Report) {
     if let Some(delay) = &report.delay {
         row("delay model", delay);
     }
+    if let Some(data) = &report.data {
+        row("data file", data.display());
+    }
     if let Some(delay) = &report.data_delay {
         row("data delay", delay);
     }
@@ -81,6 +84,7 @@ pub(crate) fn report_json(report: &Report) -> Value {
         "latency_ns": u64::try_from(report.latency.as_nanos()).unwrap_or(u64::MAX),
         "acknowledgement": report.acknowledgement,
         "delay": report.delay,
+        "data": report.data,
         "data_delay": report.data_delay,
     })
 }

@@ -1,6 +1,7 @@
 //! The media a pool can live on, and what an acknowledgement means on each.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -101,6 +102,8 @@ pub struct Report {
     pub acknowledgement: String,
     /// Delay model in effect, if any (`emulated` only).
     pub delay: Option<String>,
+    /// The data file, if it is open (engine with a data file).
+    pub data: Option<PathBuf>,
     /// Delay model of the data file in effect, if any (engine with a data file, `emulated` only).
     pub data_delay: Option<String>,
 }

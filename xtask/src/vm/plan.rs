@@ -7,6 +7,9 @@ use std::time::Duration;
 /// The paths of the DAX file system and the device in the guest.
 const DAX_DIRECTORY: &str = "/mnt/pmem";
 const DAX_DEVICE: &str = "/dev/dax1.0";
+/// The virtio-pmem device, and where it is mounted.
+const VIRTIO_DEVICE: &str = "/dev/pmem2";
+const VIRTIO: &str = "/mnt/virtio";
 
 /// The test binaries that the steps name.
 pub(crate) const TESTS: [&str; 7] = [
@@ -74,6 +77,7 @@ fn steps(scope: Scope) -> Vec<Step> {
         doctor("fsdax", DAX_DIRECTORY, "pmem: ext4 .*MAP_SYNC granted"),
         doctor("devdax", DAX_DEVICE, "pmem: a devdax device of"),
         virtio(),
+        values_on_a_block_device(scope),
     ];
     for (name, place) in [("fsdax", DAX_DIRECTORY), ("devdax", DAX_DEVICE)] {
         steps.push(test(scope, "media tests", "media", name, place));
@@ -142,7 +146,7 @@ fn ask_doctor(path: &str, wanted: &str) -> String {
 /// virtio-pmem has DAX, but needs a flush by the host, which no instruction causes. It must not be taken for
 /// persistent memory.
 fn virtio() -> Step {
-    let (device, place) = ("/dev/pmem2", "/mnt/virtio");
+    let (device, place) = (VIRTIO_DEVICE, VIRTIO);
     let make = format!("mkdir {place} && mkfs.ext4 -q -F -b 4096 {device}");
     let mount = format!("mount -t ext4 -o dax=always {device} {place}");
     let ask = ask_doctor(place, "file: ext4 refuses MAP_SYNC");
@@ -150,6 +154,18 @@ fn virtio() -> Step {
         "doctor, virtio-pmem: must be file",
         60,
         format!("{make} && {mount} && {{ {ask}; }}"),
+    )
+}
+
+/// The engine that keeps its values apart, on the block device that the step before has tried.
+fn values_on_a_block_device(scope: Scope) -> Step {
+    let tests = "a_reopened_store_holds_what_it_held::dstore answers_as_the_model_does::dstore sizes_outside_the_limits";
+    let test = run_test("contract", DAX_DIRECTORY);
+    let command = format!("umount {VIRTIO} && EVERDRAM_TEST_DATA={VIRTIO_DEVICE} {test} {tests}");
+    Step::new(
+        "engine contract, values on a block device",
+        step_max(scope),
+        command,
     )
 }
 

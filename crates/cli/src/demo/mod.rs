@@ -7,7 +7,7 @@ mod mix;
 
 use crate::killing::place;
 use crate::killing::process::Launch;
-use crate::settings::engine;
+use crate::settings::{engine, usage};
 use crate::terminal::{Progress, Tone, paint, row};
 use crate::{Outcome, units};
 use anyhow::Context;
@@ -64,6 +64,10 @@ pub(crate) struct Arguments {
     /// Engine of the server
     #[arg(long, default_value_t, value_parser = engine())]
     engine: EngineKind,
+    /// Engine dstore: where the values are, a new file or a block device whose first 8 KiB are zeros
+    /// [default: the file `data` in the pool's directory]
+    #[arg(long, value_name = "PATH")]
+    data: Option<PathBuf>,
     /// One JSON object on standard output
     #[arg(long)]
     json: bool,
@@ -120,11 +124,20 @@ fn plan(arguments: &Arguments, seed: u64, directory: &Path) -> anyhow::Result<Pl
         "--durability",
         "always",
     ];
+    let mut serve = serve.map(str::to_owned).to_vec();
+    if let Some(data) = &arguments.data {
+        // The server may have another working directory.
+        let data = std::path::absolute(data)
+            .with_context(|| format!("the data file {}", data.display()))?;
+        let data = data.into_os_string().into_string();
+        let data = data.map_err(|data| usage(format!("--data {}: no UTF-8", data.display())))?;
+        serve.extend(["--data".to_owned(), data]);
+    }
     let launch = Launch {
         program: std::env::current_exe().context("finding this program")?,
         pool,
         log: directory.join("server.log"),
-        arguments: serve.map(str::to_owned).to_vec(),
+        arguments: serve,
     };
     let stretch_ms = arguments.seconds * 1000 / (u64::from(arguments.kills) + 1);
     Ok(Plan {

@@ -37,6 +37,10 @@ pub(crate) struct Arguments {
     /// Engine of a new pool; a pool that is there has its own, and another one is refused [default: viper]
     #[arg(long, conflicts_with = "server", value_parser = engine())]
     engine: Option<EngineKind>,
+    /// Engine dstore: where the values are, a regular file (created for a new pool) or a block device; the
+    /// pool remembers it [default: the file `data` in the pool's directory]
+    #[arg(long, value_name = "PATH", conflicts_with = "server")]
+    data: Option<PathBuf>,
     /// Format of the file; without it, the name decides: `.resp` or TSV
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -85,6 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     );
     let mut options = Options::default();
     options.engine = arguments.engine;
+    options.dstore.data.clone_from(&arguments.data);
     let mut end = arguments
         .end
         .open(pool, Purpose::Write(Box::new(options)), arguments.json)?;

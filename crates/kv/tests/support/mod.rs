@@ -29,6 +29,8 @@ pub(crate) struct Bed {
     front_bytes: Option<u64>,
     /// The devdax device that is the pool, if it is not in `dir`.
     device: Option<PathBuf>,
+    /// Where the values of the engine `dstore` are, if that is not beside the pool.
+    data: Option<PathBuf>,
 }
 
 pub(crate) fn clock_of(time: &Arc<AtomicU64>) -> Clock {
@@ -74,6 +76,7 @@ impl Bed {
             dimms,
             front_bytes: None,
             device: None,
+            data: None,
         }
     }
 
@@ -91,6 +94,8 @@ impl Bed {
         } else {
             everdram_pm::erase(place).unwrap();
             bed.device = Some(place.into());
+            // A device has no directory.
+            bed.data = Some(bed.dir.path().join("data"));
         }
         bed
     }
@@ -117,7 +122,15 @@ impl Bed {
 
     /// The same, with this engine.
     pub(crate) fn of(self, engine: EngineKind) -> Bed {
-        Bed { engine, ..self }
+        let mut bed = Bed { engine, ..self };
+        if let Some(device) = block_device()
+            && engine == EngineKind::Dstore
+        {
+            println!("-- values on {}", device.display());
+            forget_data(&device);
+            bed.data = Some(device);
+        }
+        bed
     }
 
     /// The same, with a front of so many bytes.
@@ -162,8 +175,7 @@ impl Bed {
         options.bullet.front_bytes = self.front_bytes;
         options.dstore.logs = 4;
         options.dstore.log_bytes = 64 << 10;
-        // A device has no directory.
-        options.dstore.data = self.device.as_ref().map(|_| self.dir.path().join("data"));
+        options.dstore.data.clone_from(&self.data);
         options.clock = Some(clock_of(&self.clock));
         options
     }
@@ -221,6 +233,19 @@ pub(crate) fn copy_pool(from: &Path, to: &Path) {
 /// file system, or a devdax device. A device holds one pool, so tests that use one have to run one at a time.
 fn persistent_memory() -> Option<PathBuf> {
     std::env::var_os("EVERDRAM_TEST_PMEM").map(PathBuf::from)
+}
+
+/// The block device that tests of the engine `dstore` are asked to keep their values on, by
+/// EVERDRAM_TEST_DATA. It holds the values of one pool, so they have to run one at a time.
+fn block_device() -> Option<PathBuf> {
+    std::env::var_os("EVERDRAM_TEST_DATA").map(PathBuf::from)
+}
+
+/// Clears the header of the values of another pool.
+fn forget_data(device: &Path) {
+    let file = std::fs::File::options().write(true).open(device).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 8192], 0).unwrap();
+    file.sync_all().unwrap();
 }
 
 /// Runs a test of an engine on every bed; on those of persistent memory alone if there is some.

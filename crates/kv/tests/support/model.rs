@@ -53,6 +53,7 @@ pub(crate) fn store(now: Clock) -> Store {
         latency: Duration::ZERO,
         acknowledgement: "nothing survives".into(),
         delay: None,
+        data: None,
         data_delay: None,
     };
     let state = Mutex::default();

@@ -107,10 +107,8 @@ pub(super) fn open(pool: &Arc<Pool>, options: &BlocksOptions) -> Result<Blocks, 
         pair(pool, &mut tokens, &file, token, options)?;
     }
     let bytes = file.length()?;
-    if let Some(preset) = delay {
-        // The first data file of a pool is the only one.
-        let _already = pool.data_delay.set(preset);
-    }
+    // The first data file of a pool is the only one.
+    let _already = pool.data.set((file.path().to_path_buf(), delay));
     let delay = delay.map(DiskDelay::new);
     let direct = match options.reads_directly {
         true => file.open_direct()?,
@@ -173,6 +171,15 @@ fn open_file(
                 "the pool's data file is missing; put it back, or name the place where it is now";
             return Err(unpaired(&path, what));
         }
+        Err(Error::Io {
+            path,
+            source: Errno::BUSY,
+            ..
+        }) => {
+            let what =
+                "this device is mounted or open elsewhere; unmount it, or stop that process first";
+            return Err(unpaired(&path, what));
+        }
         other => other?,
     };
     if !file
@@ -226,7 +233,10 @@ fn check_blank(file: &File, copies: &[Found; 2], incarnation: u64) -> Result<Opt
         true => Ok(None),
         false => Err(unpaired(
             file.path(),
-            "the pool is new, and this file is not empty; remove it, or name another file",
+            format!(
+                "the pool is new, and this file is not empty; remove it (of a device that nobody needs, clear the \
+                 first {HEADER_BYTES} bytes), or name another file"
+            ),
         )),
     }
 }

@@ -176,11 +176,15 @@ impl SystemFile {
         retry(|| rustix::fs::fallocate(&self.inner, flags, at, bytes))
     }
 
+    /// A device is all there.
     pub(super) fn backed_bytes(&self) -> Result<u64, Errno> {
         /// The unit of `st_blocks`.
         const BLOCK: u64 = 512;
-        let blocks = rustix::fs::fstat(&self.inner)?.st_blocks;
-        Ok(u64::try_from(blocks).unwrap_or(0) * BLOCK)
+        let stat = rustix::fs::fstat(&self.inner)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::BlockDevice => self.len(),
+            _ => Ok(u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK),
+        }
     }
 
     pub(super) fn set_len(&self, bytes: u64) -> Result<(), Errno> {

@@ -103,7 +103,7 @@ pub fn open_beside(
         region,
         kind: FlushKind::Nothing,
         delay: None,
-        data_delay: OnceLock::new(),
+        data: OnceLock::new(),
         secret: superblock.secret(),
         header,
         growth: Growth::new(path.into(), Storage::Memory { capacity }),
@@ -129,6 +129,7 @@ pub(crate) fn report(medium: Medium) -> Report {
         latency: Duration::ZERO,
         acknowledgement: "Nothing survives the process.".into(),
         delay: None,
+        data: None,
         data_delay: None,
     }
 }

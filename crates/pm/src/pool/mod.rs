@@ -113,7 +113,7 @@ pub struct Pool {
     pub(crate) kind: FlushKind,
     pub(crate) delay: Option<Delay>,
     /// The delay model of its data file, once that is open.
-    pub(crate) data_delay: OnceLock<&'static DiskPreset>,
+    pub(crate) data: OnceLock<(PathBuf, Option<&'static DiskPreset>)>,
     pub(crate) secret: Secret,
     pub(crate) header: Arc<Header>,
     pub(crate) growth: Growth,
@@ -380,7 +380,10 @@ impl Pool {
         if let Some(log) = &self.log {
             report.latency = log.sync_latency();
         }
-        report.data_delay = self.data_delay.get().map(ToString::to_string);
+        if let Some((path, delay)) = self.data.get() {
+            report.data = Some(path.clone());
+            report.data_delay = delay.map(ToString::to_string);
+        }
         report
     }
 

@@ -30,6 +30,7 @@ pub(crate) fn of(
         latency,
         acknowledgement: acknowledgement(medium, durability, probe.volatile).into(),
         delay: delay.map(|delay| delay.preset().to_string()),
+        data: None,
         data_delay: None,
     }
 }
@@ -45,6 +46,7 @@ pub(crate) fn of_view(medium: Medium, durability: Durability, delay: Option<&Del
         acknowledgement: "The pool is open read-only: nothing that is written here reaches it."
             .into(),
         delay: delay.map(|delay| delay.preset().to_string()),
+        data: None,
         data_delay: None,
     }
 }

@@ -77,7 +77,7 @@ pub(crate) fn open(
         kind: FlushKind::Nothing,
         report: report::of_view(medium, options.durability, delay.as_ref()),
         delay,
-        data_delay: OnceLock::new(),
+        data: OnceLock::new(),
         secret: superblock.secret(),
         header,
         growth: Growth::new(path.into(), Storage::Fixed),

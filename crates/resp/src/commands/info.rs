@@ -170,6 +170,9 @@ fn everdram(shared: &Shared, lines: &mut Lines) {
     lines.add("durability", report.durability);
     lines.add("durable_write_latency_usec", report.latency.as_micros());
     lines.add("acknowledgement", one_line(&report.acknowledgement));
+    if let Some(data) = &report.data {
+        lines.add("data_file", one_line(&data.to_string_lossy()));
+    }
     for (name, model) in [
         ("delay_model", &report.delay),
         ("data_delay_model", &report.data_delay),

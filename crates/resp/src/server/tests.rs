@@ -235,6 +235,7 @@ impl Bench {
             latency: Duration::ZERO,
             acknowledgement: "what the test says".into(),
             delay: None,
+            data: None,
             data_delay: None,
         };
         let settings = Settings {
