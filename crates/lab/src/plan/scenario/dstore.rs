@@ -6,13 +6,13 @@ use crate::explore::campaign::execute;
 use crate::medium::image::Medium;
 use crate::plan::call::{Call, Values};
 use crate::plan::profile::Profile;
-use crate::plan::{Fault, Plan};
+use crate::plan::{Fault, Manner, Plan, Stops};
 use crate::run::process::Environment;
 use crate::run::trace::{DiskStep, Step, name};
 use everdram::EngineKind;
 
-/// Bytes of a value that takes a third of the blocks that its session has.
-const THIRD: usize = 7000;
+/// Bytes of a value that takes a tenth of the blocks that its session has.
+const TENTH: usize = 3000;
 
 /// All of them, on one medium.
 pub(super) fn all(medium: Medium) -> Vec<Scenario> {
@@ -21,7 +21,9 @@ pub(super) fn all(medium: Medium) -> Vec<Scenario> {
     let cleared = plan(EngineKind::Dstore, medium, Profile::Variable, cleared_twice);
     // What is done at once differs from seed to seed.
     let replaced = (1..8).filter(|_| medium == Medium::File).map(|seed| {
-        let plan = plan(EngineKind::Dstore, medium, Profile::Variable, replaced);
+        let mut plan = plan(EngineKind::Dstore, medium, Profile::Variable, replaced);
+        // Sessions that take turns do everything at once.
+        plan.manner = Manner::Stops(Stops::default());
         Scenario::new(
             "blocks are used again once the record that freed them survives",
             Plan { seed, ..plan },
@@ -59,10 +61,15 @@ const STORIES: [Story; 2] = [
     },
 ];
 
-/// A value of a third of the blocks that a session has is replaced several times before anybody waits.
+/// A value of a tenth of the blocks that a session has is replaced more often than that before anybody waits.
+/// The session that replaces it begins in the blocks of the one before.
 fn replaced(values: &mut Values) -> Vec<(u32, Call)> {
-    let parts = (0..6).map(|_| part(values, 0, THIRD)).collect();
-    vec![(0, put(values, 0, THIRD)), (0, Call::Pipeline(parts))]
+    let parts = (0..14).map(|_| part(values, 0, TENTH)).collect();
+    vec![
+        (0, put(values, 0, TENTH)),
+        (0, Call::Leave),
+        (1, Call::Pipeline(parts)),
+    ]
 }
 
 /// The process is killed before the first clear is swept. In the next one, the long key takes the cells of

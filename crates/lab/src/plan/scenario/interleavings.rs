@@ -104,7 +104,7 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const INTERLEAVINGS: [Interleaving; 28] = [
+const INTERLEAVINGS: [Interleaving; 32] = [
     Interleaving {
         name: "marks are being fenced when a tombstone goes",
         engine: EngineKind::Viper,
@@ -142,14 +142,61 @@ const INTERLEAVINGS: [Interleaving; 28] = [
         engine: EngineKind::Dstore,
         profile: Profile::Variable,
         story: |values| {
-            let before = (1..4).map(|key| (1, put(values, key, 12))).collect();
+            let mut before: Calls = (1..4).map(|key| (0, put(values, key, 12))).collect();
+            // A session begins where the last one has freed something.
+            before.push((0, Call::Leave));
             let mut others = (1..4).map(|key| (1, Call::Delete(key))).collect::<Calls>();
-            // The next session begins where the last one has freed something.
             others.push((1, Call::Leave));
             others.extend([5, 4, 6].map(|key| (1, put(values, key, 14))));
             [before, others, vec![(0, Call::Scan(0))]]
         },
         stops: [1..12, 0..1, 0..1],
+        ..PLAIN
+    },
+    Interleaving {
+        name: "keys are read while a batch of them is published",
+        engine: EngineKind::Dstore,
+        profile: Profile::Batch,
+        story: read_while_published,
+        stops: [1..60, 0..1, 0..1],
+        ..PLAIN
+    },
+    Interleaving {
+        name: "a key is missed before it survives that everything is removed",
+        engine: EngineKind::Dstore,
+        profile: Profile::Growth,
+        story: |values| {
+            let before = [0, 1].map(|key| (0, put(values, key, SMALL))).into();
+            let others = [0, 1].map(|key| (1, Call::Get(key))).into();
+            [before, others, vec![(0, Call::Clear)]]
+        },
+        stops: [100..300, 0..1, 0..1],
+        ..PLAIN
+    },
+    Interleaving {
+        name: "blocks are used again before it survives that everything is removed",
+        engine: EngineKind::Dstore,
+        profile: Profile::Variable,
+        story: |values| {
+            // Another session begins where the last one has freed something.
+            let before = vec![(0, put(values, 0, LONG)), (0, Call::Leave)];
+            let others = vec![(1, Call::Tend), (2, put(values, 1, LONG))];
+            [before, others, vec![(0, Call::Clear)]]
+        },
+        stops: [100..300, 4..5, 0..1],
+        ..PLAIN
+    },
+    Interleaving {
+        name: "the blocks of a parcel are used again before it survives that its entry is replayed",
+        engine: EngineKind::Dstore,
+        profile: Profile::Batch,
+        story: |values| {
+            // The key alone is too long for an entry.
+            let before = vec![(0, put(values, 7, SMALL)), (0, Call::Leave)];
+            let others = vec![(1, put(values, 1, LONG))];
+            [before, others, vec![(0, Call::Reclaim)]]
+        },
+        stops: [1..200, 0..1, 0..1],
         ..PLAIN
     },
     Interleaving {
@@ -480,12 +527,7 @@ const INTERLEAVINGS: [Interleaving; 28] = [
         name: "keys are read while a batch of them is published",
         engine: EngineKind::Bullet,
         profile: Profile::Batch,
-        story: |values| {
-            let before = vec![(0, put(values, 0, SMALL)), (0, put(values, 1, SMALL))];
-            let parts = (0..2).map(|key| part(values, key, SMALL)).collect();
-            let others = [0, 1, 0].map(|key| (1, Call::Get(key))).into();
-            [before, others, vec![(0, Call::Batch(parts))]]
-        },
+        story: read_while_published,
         stops: [1..40, 0..1, 0..1],
         ..PLAIN
     },
@@ -502,6 +544,14 @@ const INTERLEAVINGS: [Interleaving; 28] = [
         ..PLAIN
     },
 ];
+
+/// Two keys that a batch replaces are read one after the other.
+fn read_while_published(values: &mut Values) -> [Calls; 3] {
+    let before = vec![(0, put(values, 0, SMALL)), (0, put(values, 1, SMALL))];
+    let parts = (0..2).map(|key| part(values, key, SMALL)).collect();
+    let others = [0, 1, 0].map(|key| (1, Call::Get(key))).into();
+    [before, others, vec![(0, Call::Batch(parts))]]
+}
 
 /// The last of three keys is there all the time.
 fn cleared_and_put_again(values: &mut Values) -> [Calls; 3] {
