@@ -7,12 +7,16 @@ use crate::medium::image::Medium;
 use crate::plan::call::{Call, Values};
 use crate::plan::profile::Profile;
 use crate::plan::{Fault, Manner, Plan, Stops};
-use crate::run::process::Environment;
+use crate::run::process::{CLOCK_START, Environment};
 use crate::run::trace::{DiskStep, Step, name};
 use everdram::EngineKind;
 
 /// Bytes of a value that takes a tenth of the blocks that its session has.
 const TENTH: usize = 3000;
+/// A value of some blocks.
+const LONG: usize = 1400;
+/// A value that no data file of the lab has room for.
+const TOO_LONG: usize = 180 << 10;
 
 /// All of them, on one medium.
 pub(super) fn all(medium: Medium) -> Vec<Scenario> {
@@ -33,6 +37,23 @@ pub(super) fn all(medium: Medium) -> Vec<Scenario> {
         .chain(replaced)
         .chain([
             Scenario::new("everything is removed, and once more", cleared),
+            Scenario::new(
+                "everything is removed after a checkpoint, and once more",
+                plan(
+                    EngineKind::Dstore,
+                    medium,
+                    Profile::Variable,
+                    cleared_after_a_checkpoint,
+                ),
+            ),
+            Scenario::new(
+                "parts of values are changed, and their blocks used again",
+                plan(EngineKind::Dstore, medium, Profile::Objects, parts),
+            ),
+            Scenario::new(
+                "a key after everything was removed, and what a refused batch kept",
+                plan(EngineKind::Dstore, medium, Profile::Variable, kept),
+            ),
             Scenario::new(
                 "a data file whose new length caches alone know",
                 growth_not_synced(medium),
@@ -84,6 +105,69 @@ fn cleared_twice(values: &mut Values) -> Vec<(u32, Call)> {
     calls.extend(fill(values, 3));
     calls.push((0, Call::Kill));
     calls
+}
+
+/// As [`cleared_twice`], and a checkpoint has what is gone.
+fn cleared_after_a_checkpoint(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = fill(values, 6);
+    calls.extend([(0, Call::Checkpoint), (0, Call::Clear), (0, Call::Kill)]);
+    calls.extend([(0, put(values, 7, 12)), (0, Call::Get(7))]);
+    calls.extend([(0, Call::Clear), (0, Call::Reclaim)]);
+    calls.extend(fill(values, 3));
+    calls
+}
+
+/// Values with maps of one level and of two: cut within a block and lengthened again, changed from the
+/// beginning of a block on, with holes, and after they have expired. Another session uses again what that has
+/// freed.
+fn parts(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = Vec::new();
+    for (key, bytes) in [(0, LONG), (1, 3 * LONG)] {
+        let tenth = bytes as u32 / 10;
+        let some = values.make(100, 0);
+        calls.extend([
+            put(values, key, bytes),
+            Call::Cut(key, 6 * tenth),
+            Call::Cut(key, 9 * tenth),
+            Call::Get(key),
+            Call::Overwrite(key, 512, some),
+            Call::Get(key),
+            Call::Overwrite(key, 12 * tenth, some),
+            Call::Leave,
+            Call::Reclaim,
+            put(values, 2, bytes),
+            Call::Get(key),
+        ]);
+    }
+    let expires = CLOCK_START + 10;
+    calls.push(Call::Put(3, values.make(LONG, 0), expires));
+    let last = values.make(100, 1);
+    calls.extend([
+        Call::Advance(20),
+        Call::Overwrite(3, LONG as u32 / 2, last),
+        Call::Get(3),
+    ]);
+    calls.extend([Call::Kill, Call::Many(vec![0, 1, 2, 3])]);
+    calls.into_iter().map(|call| (0, call)).collect()
+}
+
+/// The first write after a clear is swept with nothing. A batch that has no room changes no cell.
+fn kept(values: &mut Values) -> Vec<(u32, Call)> {
+    let batch = vec![part(values, 1, 12), part(values, 2, TOO_LONG)];
+    let calls = [
+        put(values, 0, 12),
+        Call::Clear,
+        put(values, 1, 12),
+        Call::Reclaim,
+        Call::Get(1),
+        Call::Leave,
+        Call::Batch(batch),
+        Call::Leave,
+        put(values, 4, 12),
+        put(values, 5, 12),
+        Call::Get(1),
+    ];
+    calls.into_iter().map(|call| (0, call)).collect()
 }
 
 /// The second session's chunk of blocks lets the data file grow, and the sync of that fails. The next process

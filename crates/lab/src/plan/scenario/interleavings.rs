@@ -104,7 +104,7 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const INTERLEAVINGS: [Interleaving; 32] = [
+const INTERLEAVINGS: [Interleaving; 34] = [
     Interleaving {
         name: "marks are being fenced when a tombstone goes",
         engine: EngineKind::Viper,
@@ -162,6 +162,42 @@ const INTERLEAVINGS: [Interleaving; 32] = [
         ..PLAIN
     },
     Interleaving {
+        name: "a slot has had several objects since the last checkpoint",
+        engine: EngineKind::Dstore,
+        profile: Profile::Variable,
+        story: |values| {
+            let before = vec![(0, put(values, 0, 12)), (0, Call::Leave)];
+            let mut others = Calls::new();
+            for key in [1, 2, 4, 5] {
+                others.extend([(1, put(values, key, 12)), (1, Call::Delete(key))]);
+            }
+            others.push((1, Call::Leave));
+            // The last change has no key.
+            others.extend((0..2).map(|_| (1, put(values, 2, 12))));
+            [before, others, Vec::new()]
+        },
+        // How soon it has another one is random.
+        times: 12,
+        ..PLAIN
+    },
+    Interleaving {
+        name: "a cell changes while it is read, and the change does not survive yet",
+        engine: EngineKind::Dstore,
+        profile: Profile::Variable,
+        story: |values| {
+            let before = vec![(0, put(values, 1, 12)), (0, Call::Leave)];
+            [
+                before,
+                vec![(1, put(values, 1, 12))],
+                vec![(0, Call::Get(1))],
+            ]
+        },
+        // The reader waits for the writer once, and goes on when that stops again.
+        stops: [2..3, 4..14, 0..1],
+        again: [0..1, 1..12, 0..1],
+        ..PLAIN
+    },
+    Interleaving {
         name: "a key is missed before it survives that everything is removed",
         engine: EngineKind::Dstore,
         profile: Profile::Growth,
@@ -170,7 +206,7 @@ const INTERLEAVINGS: [Interleaving; 32] = [
             let others = [0, 1].map(|key| (1, Call::Get(key))).into();
             [before, others, vec![(0, Call::Clear)]]
         },
-        stops: [100..300, 0..1, 0..1],
+        stops: [64..180, 0..1, 0..1],
         ..PLAIN
     },
     Interleaving {
@@ -183,7 +219,9 @@ const INTERLEAVINGS: [Interleaving; 32] = [
             let others = vec![(1, Call::Tend), (2, put(values, 1, LONG))];
             [before, others, vec![(0, Call::Clear)]]
         },
-        stops: [100..300, 4..5, 0..1],
+        // The first after what it does is seen and before it survives, the second after its sweep.
+        stops: [143..149, 40..45, 0..1],
+        times: 4,
         ..PLAIN
     },
     Interleaving {
@@ -196,7 +234,8 @@ const INTERLEAVINGS: [Interleaving; 32] = [
             let others = vec![(1, put(values, 1, LONG))];
             [before, others, vec![(0, Call::Reclaim)]]
         },
-        stops: [1..200, 0..1, 0..1],
+        stops: [10..50, 0..1, 0..1],
+        times: 2,
         ..PLAIN
     },
     Interleaving {
