@@ -15,6 +15,8 @@ use everdram::EngineKind;
 const TENTH: usize = 3000;
 /// A value of some blocks.
 const LONG: usize = 1400;
+/// More than half of what a data file of the lab has room for.
+const MOST: usize = 40_000;
 /// A value that no data file of the lab has room for.
 const TOO_LONG: usize = 180 << 10;
 
@@ -51,7 +53,16 @@ pub(super) fn all(medium: Medium) -> Vec<Scenario> {
                 plan(EngineKind::Dstore, medium, Profile::Objects, parts),
             ),
             Scenario::new(
-                "a key after everything was removed, and what a refused batch kept",
+                "cells are used again before a checkpoint",
+                plan(
+                    EngineKind::Dstore,
+                    medium,
+                    Profile::Variable,
+                    swept_before_a_checkpoint,
+                ),
+            ),
+            Scenario::new(
+                "a key after everything was removed, what a refused batch kept, and a longer root",
                 plan(EngineKind::Dstore, medium, Profile::Variable, kept),
             ),
             Scenario::new(
@@ -151,7 +162,8 @@ fn parts(values: &mut Values) -> Vec<(u32, Call)> {
     calls.into_iter().map(|call| (0, call)).collect()
 }
 
-/// The first write after a clear is swept with nothing. A batch that has no room changes no cell.
+/// The first write after a clear is not swept. A batch that has no room changes no cell, and a longer root
+/// nothing behind its own.
 fn kept(values: &mut Values) -> Vec<(u32, Call)> {
     let batch = vec![part(values, 1, 12), part(values, 2, TOO_LONG)];
     let calls = [
@@ -166,6 +178,29 @@ fn kept(values: &mut Values) -> Vec<(u32, Call)> {
         put(values, 4, 12),
         put(values, 5, 12),
         Call::Get(1),
+        // A longer root does not fit its cell, and another one is behind that.
+        put(values, 2, LONG),
+        put(values, 6, 12),
+        put(values, 2, TENTH),
+        Call::Get(6),
+    ];
+    calls.into_iter().map(|call| (0, call)).collect()
+}
+
+/// A long value after a clear has no room before that is swept. Then another object has cells of two that are
+/// gone, whose records are in the logs before its own. A checkpoint replays what counts of them.
+fn swept_before_a_checkpoint(values: &mut Values) -> Vec<(u32, Call)> {
+    let calls = [
+        put(values, 1, 12),
+        put(values, 2, 12),
+        put(values, 4, MOST),
+        Call::Clear,
+        put(values, 5, MOST),
+        Call::Leave,
+        put(values, 3, 12),
+        Call::Checkpoint,
+        Call::Kill,
+        Call::Get(3),
     ];
     calls.into_iter().map(|call| (0, call)).collect()
 }

@@ -25,6 +25,8 @@ struct Interleaving {
     times: u64,
     /// On files, the syncs that succeed before one fails. Empty: all succeed.
     syncs: Range<u32>,
+    /// What it can go wrong on, if that is not every medium.
+    medium: Option<Medium>,
 }
 
 /// Some records with values of this size fill a block.
@@ -47,6 +49,7 @@ const PLAIN: Interleaving = Interleaving {
     again: [const { 0..1 }; 3],
     times: 1,
     syncs: 0..0,
+    medium: None,
 };
 
 /// If there are more runs of the same calls than this, each has few images.
@@ -56,7 +59,7 @@ const MANY: u64 = 20;
 pub(super) fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
     let mut all = Vec::new();
     let ours = |interleaving: &Interleaving| {
-        interleaving.engine == engine && (medium == Medium::File || interleaving.syncs.is_empty())
+        interleaving.engine == engine && interleaving.medium.is_none_or(|only| only == medium)
     };
     for interleaving in INTERLEAVINGS.into_iter().filter(ours) {
         let again = product(&interleaving.again);
@@ -104,7 +107,7 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const INTERLEAVINGS: [Interleaving; 34] = [
+const INTERLEAVINGS: [Interleaving; 35] = [
     Interleaving {
         name: "marks are being fenced when a tombstone goes",
         engine: EngineKind::Viper,
@@ -195,6 +198,7 @@ const INTERLEAVINGS: [Interleaving; 34] = [
         // The reader waits for the writer once, and goes on when that stops again.
         stops: [2..3, 4..14, 0..1],
         again: [0..1, 1..12, 0..1],
+        medium: Some(Medium::File),
         ..PLAIN
     },
     Interleaving {
@@ -207,6 +211,7 @@ const INTERLEAVINGS: [Interleaving; 34] = [
             [before, others, vec![(0, Call::Clear)]]
         },
         stops: [64..180, 0..1, 0..1],
+        medium: Some(Medium::File),
         ..PLAIN
     },
     Interleaving {
@@ -222,6 +227,7 @@ const INTERLEAVINGS: [Interleaving; 34] = [
         // The first after what it does is seen and before it survives, the second after its sweep.
         stops: [143..149, 40..45, 0..1],
         times: 4,
+        medium: Some(Medium::File),
         ..PLAIN
     },
     Interleaving {
@@ -236,6 +242,21 @@ const INTERLEAVINGS: [Interleaving; 34] = [
         },
         stops: [10..50, 0..1, 0..1],
         times: 2,
+        medium: Some(Medium::File),
+        ..PLAIN
+    },
+    Interleaving {
+        name: "a parcel is logged while a checkpoint ends that has not seen it",
+        engine: EngineKind::Dstore,
+        profile: Profile::Batch,
+        story: |values| {
+            let before = vec![(0, put(values, 0, SMALL)), (0, Call::Leave)];
+            // The key alone is too long for an entry.
+            let others = vec![(1, put(values, 7, SMALL)), (1, Call::Leave)];
+            let last = vec![(0, Call::Reclaim), (0, put(values, 2, LONG))];
+            [before, others, last]
+        },
+        stops: [1..30, 0..1, 0..1],
         ..PLAIN
     },
     Interleaving {
@@ -385,6 +406,7 @@ const INTERLEAVINGS: [Interleaving; 34] = [
         times: 2,
         // The first sync is of the growing pool, the next two are of logs.
         syncs: 3..4,
+        medium: Some(Medium::File),
         ..PLAIN
     },
     Interleaving {
