@@ -17,6 +17,9 @@
 //! | `sled-unsynced` | Rust | what sled does by itself: a flush every half second | the same |
 //! | `scc` | Rust | a hash map in DRAM: nothing is ever durable | xxh3 as its hash, sized for the data |
 //!
+//! `rocksdb-pm` is no rival: it is `rocksdb` with its log on emulated persistent memory, and stands in for
+//! PMEM-RocksDB in the figures of DStore's paper ([`stand_ins`]).
+//!
 //! The crate `rocksdb` 0.20 was made for RocksDB 7.9 and fits the C interface of Debian's 7.8; later ones ask
 //! for functions that it lacks. Another place for library and headers is said with `ROCKSDB_LIB_DIR` and
 //! `ROCKSDB_INCLUDE_DIR`. LMDB is reached through `lmdb-rkv`, since opening an environment with `heed` is
@@ -58,12 +61,22 @@ mod sled;
 
 use everdram_bench::Opener;
 
+/// Stores that stand in for others that are not to be had: they need a directory on persistent memory for
+/// their logs, and only figures have use for them.
+#[must_use]
+pub fn stand_ins() -> Vec<Box<dyn Opener>> {
+    vec![
+        #[cfg(feature = "rocksdb")]
+        Box::new(self::rocksdb::RocksDb::STAND_IN),
+    ]
+}
+
 /// Every store that this build has, in the order of the table above.
 #[must_use]
 pub fn all() -> Vec<Box<dyn Opener>> {
     vec![
         #[cfg(feature = "rocksdb")]
-        Box::new(self::rocksdb::RocksDb),
+        Box::new(self::rocksdb::RocksDb::USUAL),
         #[cfg(feature = "lmdb")]
         Box::new(self::lmdb::Lmdb),
         #[cfg(feature = "redb")]

@@ -40,7 +40,7 @@ pub use plan::{Extent, Plan};
 pub use recovery::Recovery;
 pub use row::{Metric, Row};
 pub use show::Table;
-pub use subject::{Client, Durability, Error, Opener, Subject, Traffic};
+pub use subject::{Client, Durability, Error, Opener, Otherwise, Subject, Traffic};
 pub use verdict::{Compared, Verdict};
 pub use workload::sizes::Sizes;
 pub use workload::{Workload, corpus};

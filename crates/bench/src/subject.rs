@@ -4,8 +4,9 @@
 //! implement the same two traits as everdram, so that every figure comes out of the same loop.
 
 use crate::workload::corpus::Corpus;
+use anyhow::ensure;
 use everdram::Store;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Errors of any store, with their text.
 pub type Error = anyhow::Error;
@@ -58,7 +59,7 @@ pub trait Subject: Send + Sync {
         None
     }
 
-    /// Writes a checkpoint, if the store has such a thing.
+    /// Writes a checkpoint, if the store has such a thing: the store is filled, and what follows is measured.
     ///
     /// # Errors
     /// What the store says.
@@ -140,6 +141,15 @@ pub trait Client: Send {
     }
 }
 
+/// What a figure asks of another store beyond its usual settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Otherwise {
+    /// Where its log is to be, if not with its other files.
+    pub log_dir: Option<PathBuf>,
+    /// Bytes that it gathers in memory before it writes a table, once it is filled.
+    pub memtable_bytes: Option<u64>,
+}
+
 /// How to open a store.
 pub trait Opener: Send + Sync {
     /// As it appears in tables: `everdram`, `rocksdb`, ...
@@ -167,6 +177,33 @@ pub trait Opener: Send + Sync {
         records: u64,
         record_bytes: usize,
     ) -> Result<Box<dyn Subject>, Error>;
+    /// What it stands in for, which is not to be had: the same store with its log on persistent memory, in
+    /// the directory of [`Otherwise::log_dir`]. `None`: it is what its name says.
+    fn stands_in_for(&self) -> Option<&'static str> {
+        None
+    }
+    /// Whether [`Otherwise::memtable_bytes`] can be said: writing a table is its way to checkpoint.
+    fn has_memtables(&self) -> bool {
+        false
+    }
+    /// As [`Opener::open`], with other settings.
+    ///
+    /// # Errors
+    /// What the store says, or that it has no such settings.
+    fn open_otherwise(
+        &self,
+        dir: &Path,
+        records: u64,
+        record_bytes: usize,
+        otherwise: &Otherwise,
+    ) -> Result<Box<dyn Subject>, Error> {
+        ensure!(
+            *otherwise == Otherwise::default(),
+            "{} has no settings for {otherwise:?}",
+            self.name()
+        );
+        self.open(dir, records, record_bytes)
+    }
     /// Brings a store that holds its records into the state that a crash is to find.
     ///
     /// # Errors

@@ -86,16 +86,17 @@ impl Verdict {
                 Some(false) => "no",
                 None => "not measured",
             };
-            let list = |value: fn(&Compared) -> Option<f64>| {
-                let one = |of: &Compared| Some(format!("{} {:.2}", of.of, value(of)?));
-                let all: Vec<String> = verdict.measured.iter().filter_map(one).collect();
-                all.join(", ")
-            };
+            let measured = verdict.measured.iter();
+            let by_clock = measured.clone().filter_map(|of| of.by_clock);
+            let by_clock: Vec<String> = by_clock.map(|value| format!("{value:.2}")).collect();
+            let measured: Vec<String> = measured
+                .map(|of| format!("{} {:.2}", of.of, of.value))
+                .collect();
             table.push([
                 verdict.says.clone(),
                 word.into(),
-                list(|of| Some(of.value)),
-                list(|of| of.by_clock),
+                measured.join("; "),
+                by_clock.join("; "),
                 verdict.source.clone(),
             ]);
         }
@@ -182,7 +183,7 @@ mod tests {
         }
         let words = Verdict::table(&[verdict((0.0, None), false)], false).markdown();
         assert!(
-            words.contains("| get | not measured | get 0.75 | get 0.74 | get |"),
+            words.contains("| get | not measured | get 0.75 | 0.74 | get |"),
             "{words}"
         );
     }

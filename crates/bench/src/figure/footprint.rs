@@ -32,11 +32,13 @@ pub(super) fn add(
 ) -> Result<(), Error> {
     let dram = process::private_bytes().saturating_sub(filled.private_before);
     let pool = bytes_in(filled.site.dir())?;
-    let beside = filled.site.data_dir().map_or(Ok(0), bytes_in)?;
-    let is_on_disk = curve.system.is_rival() || curve.ground == Some(Ground::Files);
-    let (pm, disk) = match is_on_disk {
-        true => (0, pool + beside),
-        false => (pool, beside),
+    let beside = filled.site.beside().map_or(Ok(0), bytes_in)?;
+    let is_on_files = curve.ground == Some(Ground::Files);
+    let (pm, disk) = match (curve.system.is_rival(), is_on_files) {
+        // What a rival has elsewhere is the log of a stand-in, in persistent memory.
+        (true, _) => (beside, pool),
+        (false, true) => (0, pool + beside),
+        (false, false) => (pool, beside),
     };
     for (metric, bytes) in [
         (Metric::DramTotalBytes, dram),

@@ -2,7 +2,7 @@
 
 use super::jobs::{self, Asking};
 use super::settings::Settings;
-use super::store::{Curve, Data};
+use super::store::{Curve, Data, For};
 use super::stream::Writes;
 use super::tails::{self, Calls};
 use super::workers::{Span, Workers};
@@ -162,7 +162,11 @@ fn turn(
     if settings.figure.measure == Measure::Restart {
         return restart::measure(data, progress);
     }
-    let filled = data.filled(&curve, !settings.figure.wants_own_process())?;
+    let what_for = match settings.figure.wants_own_process() {
+        true => For::Room,
+        false => For::Speed,
+    };
+    let filled = data.filled(&curve, what_for)?;
     let store = &*filled.subject;
     match settings.figure.measure {
         Measure::Points => points(data, store, progress),

@@ -33,6 +33,8 @@ pub use store::{Curve, Site};
 pub use system::{Ground, System};
 
 use crate::row::{self, Metric, Row};
+use crate::show::Table;
+use crate::subject::{Durability, Opener};
 use crate::timing::Spread;
 use everdram::EngineKind;
 use serde::Deserialize;
@@ -102,15 +104,25 @@ pub struct Figure {
     /// What stores lie on; none = emulated persistent memory alone.
     #[serde(default)]
     grounds: Vec<Ground>,
+    /// Those of them on which rivals alone are measured.
+    #[serde(default)]
+    rivals_alone: Vec<Ground>,
     /// Bytes of a value, where it is not the paper's usual one.
     #[serde(default)]
     values: Vec<usize>,
     /// Percent of the requests that are puts.
     writes: Vec<f64>,
     workers: Workers,
+    /// Numbers of workers that wait for a disk, and where it is to be quick; none = the paper's usual ones.
+    disk_workers: Option<[Vec<usize>; 2]>,
+    /// Records, where they are to be fewer than the paper's.
+    records: Option<u64>,
     /// Sizes of logs, where they are not the paper's usual one.
     #[serde(default)]
     log_mib: Vec<u64>,
+    /// Sizes of the memtables of rivals, which then take part only if they have some; none = as always.
+    #[serde(default)]
+    memtable_mib: Vec<u64>,
     /// Of each point in each round, and where it is to be quick.
     seconds: [f64; 2],
     rounds: [usize; 2],
@@ -201,6 +213,13 @@ impl Figure {
         self.rivals
     }
 
+    /// Whether this one can.
+    #[must_use]
+    pub fn takes(&self, rival: &dyn Opener) -> bool {
+        let is_sized = self.memtable_mib.is_empty() || rival.has_memtables();
+        self.rivals && is_sized && rival.durability() == Durability::EachWrite
+    }
+
     /// What stores of it may lie on; none: it does not tell.
     #[must_use]
     pub fn grounds(&self) -> &[Ground] {
@@ -239,6 +258,17 @@ impl Figure {
         }
     }
 
+    /// What the paper measured, for what is not to be had here, if it prints that.
+    #[must_use]
+    pub fn printed(&self) -> Option<Table> {
+        let printed = self.printed.as_ref()?;
+        let mut table = Table::new(&printed.heads);
+        for row in &printed.rows {
+            table.push_all(row.clone());
+        }
+        Some(table)
+    }
+
     /// The figure that rows are of.
     fn of(rows: &[Row]) -> Option<&'static Figure> {
         Figure::find(&rows.first()?.suite).ok()
@@ -266,18 +296,29 @@ fn label(row: &Row, by: &str) -> String {
 
 fn label_of(row: &Row, by: &str) -> String {
     match by {
+        "system" if is_stand_in(row) => format!("{} (stand-in)", row.subject),
         "system" => row.subject.clone(),
         "workload" => row.workload.clone(),
         "writes" => format!("{} % writes", row.say("writes")),
+        "log_bytes" if row.number("memtable_bytes") > 0.0 => {
+            mib(row.number("memtable_bytes") as u64)
+        }
         "log_bytes" => mib(row.number("log_bytes") as u64),
         "ground" => format!("ground {}", row.say("ground").to_uppercase()),
         by => row.say(by),
     }
 }
 
-/// `4 MiB`, `512 KiB`.
+/// Whether it was measured in the place of something that is not to be had.
+fn is_stand_in(row: &Row) -> bool {
+    !row.say("stands_in_for").is_empty()
+}
+
+/// `4 GiB`, `4 MiB`, `512 KiB`.
 fn mib(bytes: u64) -> String {
-    if bytes.is_multiple_of(1 << 20) {
+    if bytes.is_multiple_of(1 << 30) {
+        format!("{} GiB", bytes >> 30)
+    } else if bytes.is_multiple_of(1 << 20) {
         format!("{} MiB", bytes >> 20)
     } else {
         format!("{} KiB", bytes >> 10)
@@ -356,8 +397,8 @@ mod tests {
     #[test]
     fn logs_are_named_by_their_size() {
         assert_eq!(
-            (mib(4 << 20), mib(64 << 10)),
-            ("4 MiB".into(), "64 KiB".into())
+            [mib(4 << 30), mib(4 << 20), mib(64 << 10)],
+            ["4 GiB", "4 MiB", "64 KiB"]
         );
     }
 

@@ -2,6 +2,7 @@
 //! here, and every row as a table.
 
 use super::claims::{bars, claims, judged_workers};
+use super::picture::stand_ins;
 use super::{Figure, Measure, best, filled_in, label, measured, mib, of_volatile};
 use crate::row::{LEFT_OUT, Metric, Row};
 use crate::show::Table;
@@ -38,6 +39,12 @@ pub fn markdown(rows: &[Row], picture: &str) -> String {
         machine.kernel,
         machine.flush,
     );
+    for stand_in in stand_ins(rows) {
+        let _ = writeln!(
+            text,
+            "**{stand_in}.** Statements about other systems are not about it.\n"
+        );
+    }
     for (title, is_of_bars, verdicts) in [
         ("What the paper says", false, claims(rows)),
         ("Bars", true, bars(rows)),
@@ -53,16 +60,11 @@ pub fn markdown(rows: &[Row], picture: &str) -> String {
             );
         }
     }
-    if let Some(printed) = &figure.printed {
-        let mut table = Table::new(&printed.heads);
-        printed
-            .rows
-            .iter()
-            .for_each(|row| table.push_all(row.clone()));
+    if let Some(printed) = figure.printed() {
         let _ = writeln!(
             text,
             "## The paper's figures\n\nMeasured by its authors on their machine, not here.\n\n{}",
-            table.markdown()
+            printed.markdown()
         );
     }
     if !figure.differs.is_empty() {
@@ -91,7 +93,10 @@ pub fn left_out(rows: &[Row]) -> Vec<String> {
 
 fn log_sizes(rows: &[Row]) -> String {
     let mut sizes: Vec<String> = Vec::new();
-    for size in measured(rows).map(|row| label(row, "log_bytes")) {
+    for size in measured(rows)
+        .filter(|row| !row.is("rival"))
+        .map(|row| label(row, "log_bytes"))
+    {
         if !sizes.contains(&size) {
             sizes.push(size);
         }
@@ -116,15 +121,27 @@ pub fn table(rows: &[Row]) -> Table {
 /// The middles of the metrics that the figure names.
 fn table_of(figure: &Figure, rows: &[Row]) -> Table {
     let has_logs = figure.has_sizes_of_logs();
-    let names: Vec<&str> = figure.columns.iter().map(|metric| metric.name()).collect();
-    let log = if has_logs { " | log" } else { "" };
+    // Values have their units.
+    let short = |metric: &Metric| -> &'static str {
+        let name = metric.name();
+        ["_ns", "_bytes_s", "_bytes"]
+            .iter()
+            .find_map(|unit| name.strip_suffix(unit))
+            .unwrap_or(name)
+    };
+    let names: Vec<&str> = figure.columns.iter().map(short).collect();
+    let log = match (has_logs, figure.memtable_mib.is_empty()) {
+        (true, true) => " | log",
+        (true, false) => " | log, memtable",
+        (false, _) => "",
+    };
     let heads = format!(
         "system{log} | ground | load | writes | workers | {}",
         names.join(" | ")
     );
     let mut table = Table::new(&heads);
     for row in measured(rows) {
-        let mut cells = vec![row.subject.clone()];
+        let mut cells = vec![label(row, "system")];
         cells.extend(has_logs.then(|| label(row, "log_bytes")));
         cells.extend([
             row.say("ground").to_uppercase(),
@@ -150,7 +167,7 @@ fn in_words(metric: Metric, value: f64) -> String {
         name if name.ends_with("_bytes") => words::bytes(value),
         name if name.ends_with("rate") => words::rate(value),
         name if name.ends_with("share") => format!("{:.1} %", value * 100.0),
-        "operations" | "checkpoints" | "recovered" => count(value as u64),
+        "operations" | "checkpoints" | "recovered" | "replayed" => count(value as u64),
         _ => format!("{value:.3}"),
     }
 }

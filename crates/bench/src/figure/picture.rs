@@ -1,6 +1,6 @@
 //! From rows to the picture of their figure, as its data says.
 
-use super::{Figure, best, filled_in, label, measured, mib};
+use super::{Figure, best, filled_in, is_stand_in, label, measured, mib};
 use crate::row::{Metric, Row};
 use crate::show::plot::{Axis, Bar, Curve, Panel, Picture};
 use serde::Deserialize;
@@ -74,13 +74,44 @@ enum Scaling {
     LogIfWide,
 }
 
-/// What rows of one figure were measured with, in a line; empty without rows.
+/// What rows of one figure were measured with, in a few short lines; empty without rows.
 #[must_use]
 pub fn note(rows: &[Row]) -> String {
-    match (Figure::of(rows), rows.first()) {
-        (Some(figure), Some(first)) => filled_in(&figure.paper().note, first),
-        _ => String::new(),
-    }
+    let (Some(figure), Some(first)) = (Figure::of(rows), rows.first()) else {
+        return String::new();
+    };
+    let note = figure.paper().note.replace("{grounds}", &grounds(rows));
+    let usual = filled_in(&note, first);
+    let lines = std::iter::once(usual).chain(stand_ins(rows));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What each stand-in is, in a line.
+pub(super) fn stand_ins(rows: &[Row]) -> Vec<String> {
+    let rows = measured(rows).filter(|row| is_stand_in(row));
+    distinct(rows.map(|row| {
+        format!(
+            "{} stands in for {}: its log on tmpfs without delays, its tables on the disk",
+            row.subject,
+            row.say("stands_in_for")
+        )
+    }))
+}
+
+/// What rows were measured on, each ground once.
+fn grounds(rows: &[Row]) -> String {
+    let said = measured(rows).filter(|row| !row.is("rival")).map(|row| {
+        let delays = row.say("delays");
+        match (&*row.say("ground"), &*row.say("disk")) {
+            ("a", "") => format!("A: emulated memory ({delays}), data in memory"),
+            ("a", disk) => format!("A: emulated memory ({delays}), modelled disk ({disk})"),
+            ("b", _) => format!("B: emulated memory ({delays}), data on a disk"),
+            _ => "C: all on a disk".into(),
+        }
+    });
+    let rivals = measured(rows).find(|row| row.is("rival"));
+    let rivals = rivals.map(|_| "rivals on ground B: all on a disk".into());
+    distinct(said.chain(rivals)).join("; ")
 }
 
 /// The picture of rows of one figure; empty without rows.
@@ -164,10 +195,12 @@ impl DrawnPanel {
         }
         let rows = &judged;
         let Some(drawn_y) = &self.y else {
+            let bars = self.bars(figure, lines, rows);
+            let values = bars.iter().flat_map(|bar| [bar.least, bar.most]);
             return Panel {
                 title,
-                x: Axis::linear(&self.x.name),
-                bars: self.bars(figure, lines, rows),
+                x: self.x.axis(values, rows),
+                bars,
                 ..Panel::default()
             };
         };
@@ -199,6 +232,9 @@ impl DrawnPanel {
     fn bars(&self, figure: &Figure, lines: &[String], rows: &[&Row]) -> Vec<Bar> {
         let scale = self.x.scale.unwrap_or(1.0);
         let several = distinct(rows.iter().map(|row| row.threads)).len() > 1;
+        // Each is a whole, and its parts follow it.
+        let are_wholes =
+            distinct(rows.iter().map(|row| label(row, figure.picture.lines()))).len() > 1;
         let mut bars = Vec::new();
         for row in rows {
             let line = label(row, figure.picture.lines());
@@ -215,7 +251,9 @@ impl DrawnPanel {
                 let is_split = !self.metrics.is_empty();
                 bars.push(Bar {
                     label: match (is_split, several) {
-                        (true, _) => metric.name().trim_end_matches("_ns").into(),
+                        (true, _) if !are_wholes => part(*metric, None),
+                        (true, _) if nth > 0 => part(*metric, metrics.first()),
+                        (true, _) => line.clone(),
                         (false, true) if row.threads == 1 => format!("{line}, 1 worker"),
                         (false, true) => format!("{line}, {} workers", row.threads),
                         (false, false) => line.clone(),
@@ -307,11 +345,20 @@ impl DrawnAxis {
 fn style(figure: &Figure, label: &str, number: usize) -> usize {
     let systems = figure.systems();
     let known = systems.iter().position(|known| known.name() == label);
-    let others = match figure.rivals {
-        true => [7, 2, 0, 4],
-        false => [7, 5, 2, 0],
+    let others: &[usize] = match figure.curves.as_str() {
+        // Beside systems, which have the others.
+        "system" if figure.rivals => &[7, 2, 0, 4, 3],
+        _ => &[7, 5, 2, 0, 4, 6, 3, 1],
     };
-    known.unwrap_or(others[number % 4])
+    known.unwrap_or(others[number % others.len()])
+}
+
+/// How a metric that is a part is called, of this whole if that has a bar, too.
+fn part(metric: Metric, whole: Option<&Metric>) -> String {
+    let stem = |metric: &Metric| metric.name().trim_end_matches("_ns");
+    let name = stem(&metric);
+    let own = whole.and_then(|whole| name.strip_prefix(stem(whole))?.strip_prefix('_'));
+    own.unwrap_or(name).into()
 }
 
 /// Three digits.

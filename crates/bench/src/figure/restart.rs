@@ -1,10 +1,10 @@
-//! Opening after a clean stop, and after a kill at the worst moment: while a checkpoint is under way, and
-//! logs hold the most.
+//! Opening after a clean stop, and after a kill at the worst moment: all logs are full, and the checkpoint
+//! that this forced is under way.
 
 use super::jobs::{self, Loading};
 use super::measure::Progress;
 use super::settings::Settings;
-use super::store::Data;
+use super::store::{Data, For, Opening};
 use super::stream::Writes;
 use super::workers::Workers;
 use crate::recovery;
@@ -18,14 +18,13 @@ use std::time::{Duration, Instant};
 /// Loads of rows.
 pub(super) const CLEAN: &str = "clean";
 pub(super) const KILLED: &str = "killed";
-/// Checkpoints that are watched, to learn what logs hold at most.
-const WATCHED: u64 = 2;
-/// How full of that logs are when the process is killed.
-const NEARLY: f64 = 0.95;
+/// Parts of a recovery that have nothing to do with logs, and those that have, as stores name them.
+const METADATA: [&str; 3] = ["recovery_copy_us", "recovery_slots_us", "recovery_order_us"];
+const REPLAY: [&str; 1] = ["recovery_logs_us"];
 const LOOK: Duration = Duration::from_micros(200);
-/// A store that writes no checkpoint for so long is killed anyway.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Writes of a store that does not say what its logs hold.
+/// A store whose logs do not get full for so long is killed anyway.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Writes of a store that does not say whether its logs are full.
 const WRITING: Duration = Duration::from_secs(2);
 
 /// Two rows: one for each way to stop.
@@ -37,8 +36,8 @@ pub(super) fn measure(data: &Data<'_>, progress: &mut Progress<'_>) -> Result<Ve
         curve.system.name()
     );
     let mut clean = progress.row(CLEAN, 100.0, curve.workers());
-    let filled = data.filled(&curve, false)?;
-    let (opening, site) = (curve.opening(&filled.site, false), filled.site);
+    let filled = data.filled(&curve, For::Room)?;
+    let (opening, site) = (curve.opening(&filled.site, For::Room), filled.site);
     drop(filled.subject);
     reopen(data, &opening, site.dir(), &mut clean)?;
     drop(site);
@@ -53,7 +52,7 @@ pub(super) fn killed(data: &Data<'_>, progress: &mut Progress<'_>) -> Result<Row
     let filler = settings.filler.context("no program to be killed")?;
     let site = curve.site()?;
     recovery::kill(&mut filler(settings, &curve, &site)?)?;
-    reopen(data, &curve.opening(&site, false), site.dir(), &mut row)?;
+    reopen(data, &curve.opening(&site, For::Room), site.dir(), &mut row)?;
     Ok(row)
 }
 
@@ -62,25 +61,37 @@ fn reopen(data: &Data<'_>, opener: &dyn Opener, dir: &Path, row: &mut Row) -> Re
     if let Some(bytes) = store.own("log_used_bytes") {
         row.push(Metric::LogUsedBytes, bytes as f64);
     }
+    if let Some(own) = store.store() {
+        row.push(Metric::Replayed, own.stats().recovered_records as f64);
+    }
     recovery.add_to(row);
+    for (metric, parts) in [
+        (Metric::RecoveryMetadataNs, &METADATA[..]),
+        (Metric::RecoveryReplayNs, &REPLAY),
+    ] {
+        let microseconds: Option<u64> = parts.iter().map(|part| store.own(part)).sum();
+        if let Some(microseconds) = microseconds {
+            row.push(metric, microseconds as f64 * 1e3);
+        }
+    }
     Ok(())
 }
 
 /// The part of the process that is killed: fills the store that is the first of these settings, overwrites
-/// until its logs hold the most, and kills this process in the middle of that.
+/// until its logs are full, and kills this process in the checkpoint that follows.
 ///
 /// # Errors
 /// What the store says.
-pub fn fill(settings: &Settings, dir: &Path, data_dir: Option<PathBuf>) -> Result<(), Error> {
+pub fn fill(settings: &Settings, dir: &Path, beside: Option<PathBuf>) -> Result<(), Error> {
     let curves = settings.curves();
     let Some(curve) = curves.first() else {
         bail!("nothing to fill: {settings:?}");
     };
     let data = Data::new(settings, curve.value_bytes);
-    let opening = super::store::Opening {
+    let opening = Opening {
         curve: *curve,
-        data: data_dir,
-        is_present: false,
+        beside,
+        what_for: For::Kill,
     };
     let store = data.open(&opening, dir)?;
     data.fill(curve, &*store)?;
@@ -96,20 +107,14 @@ pub fn fill(settings: &Settings, dir: &Path, data_dir: Option<PathBuf>) -> Resul
     Ok(())
 }
 
-/// Returns when logs hold about as much as they ever do.
+/// Returns when a writer has found all logs full, and begins the checkpoint that makes room: none begins
+/// before ([`For::Kill`]).
 fn wait_for_logs(store: &dyn Subject) {
     let until = Instant::now() + PATIENCE;
-    let checkpoints = || store.own("checkpoints").unwrap_or(0);
-    let (first, mut most) = (checkpoints(), 0);
-    loop {
-        let Some(used) = store.own("log_used_bytes") else {
-            return std::thread::sleep(WRITING);
-        };
-        let has_seen = checkpoints() >= first + WATCHED;
-        if (has_seen && used as f64 >= NEARLY * most as f64) || Instant::now() > until {
-            return;
-        }
-        most = most.max(used);
+    let Some(before) = store.own("log_waits") else {
+        return std::thread::sleep(WRITING);
+    };
+    while store.own("log_waits") == Some(before) && Instant::now() < until {
         std::thread::sleep(LOOK);
     }
 }

@@ -20,6 +20,8 @@ const BLOCK_BYTES: u64 = 4096;
 /// What a rival takes on a disk for each byte of data, before it has compacted; and of memory as its cache.
 const RIVAL_DISK: u64 = 3;
 const RIVAL_DRAM: u64 = 2;
+/// Logs that a rival keeps to use them again, where they are in memory.
+const RIVAL_LOG_BYTES: u64 = 512 << 20;
 
 /// A process that fills a store and waits to be killed.
 pub type Filler = fn(&Settings, &Curve<'_>, &Site) -> Result<Command, Error>;
@@ -111,7 +113,8 @@ impl Settings {
         };
         // Half of what is there: others have to live, too.
         let fit = available_bytes / 2 / (POOL_BYTES_A_RECORD + DRAM_BYTES_A_RECORD + data);
-        let records = wanted.min(fit).clamp(1000, paper.records);
+        let most = figure.records.unwrap_or(paper.records);
+        let records = wanted.min(fit).clamp(1000, most);
         let is_named = |system: &System| figure.systems.iter().any(|name| name == system.name());
         let all = figure.systems().into_iter();
         Settings {
@@ -131,7 +134,7 @@ impl Settings {
             writes: figure.writes.clone(),
             disk_threads: match figure.workers {
                 Workers::One => vec![1],
-                _ => paper.disk_workers[which].clone(),
+                _ => figure.disk_workers.as_ref().unwrap_or(&paper.disk_workers)[which].clone(),
             },
             threads: match figure.workers {
                 Workers::One => vec![1],
@@ -169,15 +172,38 @@ impl Settings {
         let mut curves = Vec::new();
         for value_bytes in self.values.iter().copied() {
             for ground in grounds.iter().copied() {
-                for system in self.systems.iter().copied() {
-                    let sizes = if system.is_rival() { 1 } else { usize::MAX };
-                    let sizes = self.log_bytes.iter().copied().take(sizes);
+                let systems = self.systems.iter().copied();
+                for system in systems.filter(|system| self.is_on(*system, ground)) {
                     let of = |log_bytes| Curve::new(self, system, ground, log_bytes, value_bytes);
-                    curves.extend(sizes.map(of).filter(|_| system.is_on(ground)));
+                    if system.is_rival() {
+                        curves.extend(self.sized(of(self.log_bytes[0])));
+                    } else {
+                        curves.extend(self.log_bytes.iter().copied().map(of));
+                    }
                 }
             }
         }
         curves
+    }
+
+    fn is_on(&self, system: System, ground: Option<Ground>) -> bool {
+        let is_alone = ground.is_some_and(|ground| self.figure.rivals_alone.contains(&ground));
+        system.is_on(ground) && (system.is_rival() || !is_alone)
+    }
+
+    /// A rival, with memtables of each size that the figure wants.
+    fn sized<'a>(&self, curve: Curve<'a>) -> Vec<Curve<'a>> {
+        let sizes = self.figure.memtable_mib.iter();
+        match self.figure.memtable_mib.is_empty() {
+            true => vec![curve],
+            false => sizes.map(|mib| curve.with_memtables(mib << 20)).collect(),
+        }
+    }
+
+    /// Whether there is something to measure.
+    #[must_use]
+    pub fn has_turns(&self) -> bool {
+        !self.curves().is_empty()
     }
 
     /// What of the figure is not measured, and what would change that.
@@ -248,8 +274,12 @@ impl Settings {
         };
         match curve.ground {
             _ if curve.system.is_rival() => {
-                needs.disk = RIVAL_DISK * data;
-                needs.dram = RIVAL_DRAM * data;
+                let memtable = curve.memtable_bytes.unwrap_or(0);
+                needs.disk = RIVAL_DISK * data + memtable;
+                needs.dram = RIVAL_DRAM * data + memtable;
+                if curve.system.stands_in_for().is_some() {
+                    needs.emulated = memtable + RIVAL_LOG_BYTES;
+                }
             }
             None => needs.emulated = pool,
             Some(Ground::Modelled) => needs.emulated = pool + data,
@@ -352,6 +382,7 @@ fn doubling(most: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::subject::{Durability, Opener, Subject};
     use everdram::options::BulletSystem;
 
     const GIB: u64 = 1 << 30;
@@ -431,6 +462,66 @@ mod tests {
         both.grounds = vec![Ground::Modelled, Ground::Disk];
         assert_eq!(both.curves().len(), 4);
         assert_eq!(labels(&of("bullet-7")), ["+wrc"]);
+    }
+
+    /// A store with memtables, whose log is elsewhere.
+    struct Rival;
+
+    impl Opener for Rival {
+        fn name(&self) -> &'static str {
+            "rival"
+        }
+        fn version(&self) -> String {
+            String::new()
+        }
+        fn durability(&self) -> Durability {
+            Durability::EachWrite
+        }
+        fn open(&self, _: &Path, _: u64, _: usize) -> Result<Box<dyn Subject>, Error> {
+            bail!("never opened")
+        }
+        fn stands_in_for(&self) -> Option<&'static str> {
+            Some("another")
+        }
+        fn has_memtables(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn rivals_go_both_ways_where_systems_do() {
+        let figure = Figure::find("dstore-1").unwrap();
+        assert!(figure.takes(&Rival));
+        let mut here = Settings::of(figure, true, Path::new("/there"), 2, GIB);
+        here.grounds = figure.grounds.clone();
+        here.data_dir = Some("/disk".into());
+        here.systems = vec![here.systems[0], System::Rival(&Rival)];
+        let labels = |settings: &Settings| {
+            let curves = settings.curves().into_iter();
+            curves.map(|curve| curve.label()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            labels(&here),
+            [
+                "+oe, ground A, logs of 4 MiB",
+                "+oe, ground A, logs of 256 MiB",
+                "rival, ground B, memtables of 4 MiB",
+                "rival, ground B, memtables of 4 GiB",
+            ]
+        );
+        // What stays in a memtable is in memory twice, if the log is in memory, too.
+        let needs = |curve: usize| here.needs(&here.curves()[curve]);
+        assert!(needs(3).dram > 4 * GIB && needs(3).emulated > 4 * GIB);
+        assert!(needs(2).dram < 2 * GIB && needs(2).emulated < GIB);
+        here.grounds = vec![Ground::Disk];
+        assert!(here.has_turns());
+        here.systems.truncate(1);
+        assert!(!here.has_turns());
+        // In other figures, memtables are as always.
+        here.figure = Figure::find("dstore-8").unwrap();
+        here.systems = vec![System::Rival(&Rival)];
+        here.log_bytes.truncate(1);
+        assert_eq!(labels(&here), ["rival, ground B"]);
     }
 
     /// What figures say of systems is true.

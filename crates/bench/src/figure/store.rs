@@ -11,7 +11,7 @@ use super::{Measure, mib};
 use crate::everdram::Open;
 use crate::fixture::Place;
 use crate::process;
-use crate::subject::{Durability, Error, Opener, Subject};
+use crate::subject::{Durability, Error, Opener, Otherwise, Subject};
 use crate::workload::corpus::Corpus;
 use crate::workload::sizes::Sizes;
 use anyhow::{Context, bail};
@@ -42,36 +42,47 @@ pub struct Curve<'a> {
     pub log_bytes: u64,
     /// Bytes of each of its values.
     pub value_bytes: usize,
+    /// Bytes of each memtable of a rival, if they are to be others than usual.
+    pub memtable_bytes: Option<u64>,
     settings: &'a Settings,
 }
 
-/// Where a store is: its pool or all of it, and its data file, if that is elsewhere.
+/// Where a store is: its pool or all of it, and what is elsewhere: its data file, or the log of a stand-in.
 pub struct Site {
-    pool: Place,
-    data: Option<Place>,
+    main: Place,
+    beside: Option<Place>,
 }
 
 impl Site {
     /// The directory of the store.
     #[must_use]
     pub fn dir(&self) -> &Path {
-        self.pool.path()
+        self.main.path()
     }
 
-    /// The directory of its data file.
+    /// The directory of what is elsewhere.
     #[must_use]
-    pub fn data_dir(&self) -> Option<&Path> {
-        self.data.as_ref().map(Place::path)
+    pub fn beside(&self) -> Option<&Path> {
+        self.beside.as_ref().map(Place::path)
     }
 }
 
-/// How to open a store of a curve, with its data file in `data`.
+/// What a store is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum For {
+    /// Throughput and latency: its pool is made large at once, with all pages present.
+    Speed,
+    /// Room and restarts: its pool begins small.
+    Room,
+    /// To be killed: the same, and no checkpoint begins before the logs are full.
+    Kill,
+}
+
+/// How to open a store of a curve, with what is elsewhere in `beside`.
 pub(super) struct Opening<'a> {
     pub(super) curve: Curve<'a>,
-    pub(super) data: Option<PathBuf>,
-    /// Whether its pool is made large at once, with all pages present: otherwise it begins small, for room
-    /// and restarts.
-    pub(super) is_present: bool,
+    pub(super) beside: Option<PathBuf>,
+    pub(super) what_for: For,
 }
 
 impl Opener for Opening<'_> {
@@ -97,7 +108,11 @@ impl Opener for Opening<'_> {
         record_bytes: usize,
     ) -> Result<Box<dyn Subject>, Error> {
         if let System::Rival(store) = self.curve.system {
-            return store.open(dir, records, record_bytes);
+            let otherwise = Otherwise {
+                log_dir: self.beside.clone(),
+                memtable_bytes: self.curve.memtable_bytes,
+            };
+            return store.open_otherwise(dir, records, record_bytes, &otherwise);
         }
         let store = Store::open(dir.join("pool"), &self.options()?)?;
         Ok(Box::new(Open {
@@ -115,7 +130,8 @@ impl Opening<'_> {
         curve
             .system
             .set(&mut options, u32::try_from(curve.logs())?, curve.log_bytes);
-        options.dstore.data = self.data.as_ref().map(|dir| dir.join("data"));
+        options.dstore.data = self.beside.as_ref().map(|dir| dir.join("data"));
+        options.reclaim_background = self.what_for != For::Kill;
         if curve.ground == Some(Ground::Files) {
             options.medium = MediumChoice::Only(Medium::File);
             return Ok(options);
@@ -126,7 +142,7 @@ impl Opening<'_> {
         if curve.ground == Some(Ground::Modelled) && measure != Measure::Overhead {
             options.dstore.data_delay.clone_from(&paper.disk);
         }
-        if self.is_present {
+        if self.what_for == For::Speed {
             options.prefault = true;
             options.initial_bytes = settings.pool_bytes(curve);
         }
@@ -147,8 +163,15 @@ impl<'a> Curve<'a> {
             ground,
             log_bytes,
             value_bytes,
+            memtable_bytes: None,
             settings,
         }
+    }
+
+    /// The same, with memtables of so many bytes.
+    pub(super) fn with_memtables(mut self, bytes: u64) -> Curve<'a> {
+        self.memtable_bytes = Some(bytes);
+        self
     }
 
     /// Adds what its ground has to say to the conditions of a row.
@@ -164,6 +187,13 @@ impl<'a> Curve<'a> {
         }
         conditions["rival"] = self.system.is_rival().into();
         conditions["durable"] = self.system.durability().word().into();
+        if let Some(of) = self.system.stands_in_for() {
+            conditions["stands_in_for"] = of.into();
+            conditions["log_medium"] = "emulated, without delays".into();
+        }
+        if let Some(bytes) = self.memtable_bytes {
+            conditions["memtable_bytes"] = bytes.into();
+        }
     }
 
     /// What tells it from others of its figure.
@@ -172,7 +202,9 @@ impl<'a> Curve<'a> {
         if let Some(ground) = self.ground {
             label += &format!(", ground {}", ground.name().to_uppercase());
         }
-        if self.settings.log_bytes.len() > 1 {
+        if let Some(bytes) = self.memtable_bytes {
+            label += &format!(", memtables of {}", mib(bytes));
+        } else if self.settings.log_bytes.len() > 1 {
             label += &format!(", logs of {}", mib(self.log_bytes));
         }
         if self.settings.values.len() > 1 {
@@ -231,23 +263,25 @@ impl<'a> Curve<'a> {
 
     /// Empty directories for a store.
     pub(super) fn site(&self) -> Result<Site, Error> {
-        let data = match self.ground {
+        let has_log_beside = self.system.stands_in_for().is_some();
+        let beside = match self.ground {
             Some(Ground::Modelled) => Some(&*self.settings.dir),
+            Some(Ground::Disk) if has_log_beside => Some(&*self.settings.dir),
             Some(Ground::Disk) if !self.system.is_rival() => Some(self.settings.data_dir()?),
             _ => None,
         };
         Ok(Site {
-            pool: Place::within(self.dir()?)?,
-            data: data.map(Place::within).transpose()?,
+            main: Place::within(self.dir()?)?,
+            beside: beside.map(Place::within).transpose()?,
         })
     }
 
     /// How to open the store of a site.
-    pub(super) fn opening(&self, site: &Site, is_present: bool) -> Opening<'a> {
+    pub(super) fn opening(&self, site: &Site, what_for: For) -> Opening<'a> {
         Opening {
             curve: *self,
-            data: site.data_dir().map(Path::to_owned),
-            is_present,
+            beside: site.beside().map(Path::to_owned),
+            what_for,
         }
     }
 }
@@ -282,11 +316,11 @@ impl<'a> Data<'a> {
     }
 
     /// A store that holds all records.
-    pub(super) fn filled(&self, curve: &Curve<'_>, is_present: bool) -> Result<Filled, Error> {
+    pub(super) fn filled(&self, curve: &Curve<'_>, what_for: For) -> Result<Filled, Error> {
         let fill = || {
             let private_before = process::private_bytes();
             let site = curve.site()?;
-            let subject = self.open(&curve.opening(&site, is_present), site.dir())?;
+            let subject = self.open(&curve.opening(&site, what_for), site.dir())?;
             self.fill(curve, &*subject)?;
             Ok::<_, Error>(Filled {
                 subject,

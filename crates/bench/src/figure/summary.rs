@@ -2,7 +2,7 @@
 //! after a kill, and its space.
 
 use super::measure::{Progress, phases};
-use super::store::{Data, Filled};
+use super::store::{Data, Filled, For};
 use super::tails::{self, Calls};
 use super::{footprint, restart};
 use crate::row::{Metric, Row};
@@ -19,7 +19,7 @@ pub(super) fn measure(
     let mut row = progress.row("worst", percent, threads);
     footprint::add(data, &curve, &small, &mut row)?;
     drop(small);
-    let filled = data.filled(&curve, true)?;
+    let filled = data.filled(&curve, For::Speed)?;
     let store = &*filled.subject;
     for moments in phases(data, store, progress)? {
         row.push(Metric::LeastRate, moments.get(Metric::LeastRate).min);

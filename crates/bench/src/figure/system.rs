@@ -60,6 +60,15 @@ impl System {
         matches!(self, System::Rival(_))
     }
 
+    /// What it stands in for, if it is not what its paper measured.
+    #[must_use]
+    pub fn stands_in_for(&self) -> Option<&'static str> {
+        match self {
+            System::Rival(store) => store.stands_in_for(),
+            _ => None,
+        }
+    }
+
     /// Where it can be measured; `None` stands for figures that tell no grounds.
     #[must_use]
     pub fn is_on(&self, ground: Option<Ground>) -> bool {

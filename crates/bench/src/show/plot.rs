@@ -4,6 +4,7 @@
 //! A curve is told by its colour and by the shape of its marks, a bar that is not filled is told from one
 //! that is: colours need not be told apart.
 
+use super::words;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
@@ -25,8 +26,9 @@ const AROUND_BARS: u32 = 38;
 /// Of a panel's title, and of the name of its axis.
 const CAPTION: u32 = 28;
 const AXIS_NAME: u32 = 20;
-/// Of title and note, and of the legend.
+/// Of title and a note of one line, of further lines of it, and of the legend.
 const TITLE: u32 = 54;
+const NOTE_LINE: u32 = 18;
 const LEGEND_LINE: u32 = 22;
 const LETTER: f64 = 7.0;
 /// What bars leave of the width for their values.
@@ -53,7 +55,7 @@ const LIMIT: RGBColor = COLOURS[2];
 #[derive(Default)]
 pub(crate) struct Picture {
     pub(crate) title: String,
-    /// Below the title, in small letters.
+    /// Below the title, in small letters; may have several lines.
     pub(crate) note: String,
     pub(crate) columns: usize,
     pub(crate) panels: Vec<Panel>,
@@ -146,7 +148,7 @@ impl Picture {
         };
         let legend = self.legend();
         let a_line = legend_columns(&legend, width);
-        let title = if self.title.is_empty() { 0 } else { TITLE };
+        let title = self.title_height(width);
         let above = title + legend.len().div_ceil(a_line) as u32 * LEGEND_LINE;
         let height = self.panels.iter().map(Panel::height).max().unwrap_or(0);
         let size = (width, above + rows as u32 * height);
@@ -166,8 +168,11 @@ impl Picture {
         if !self.title.is_empty() {
             let bold = ("sans-serif", 20).into_font().style(FontStyle::Bold);
             head.draw(&Text::new(&*self.title, (14, 10), bold.color(&INK)))?;
-            head.draw(&Text::new(&*self.note, (14, 34), text(15).color(&SOFT)))?;
-            top = TITLE as i32;
+            for (number, line) in self.notes(width).iter().enumerate() {
+                let y = 34 + number as i32 * NOTE_LINE as i32;
+                head.draw(&Text::new(&**line, (14, y), text(15).color(&SOFT)))?;
+            }
+            top = self.title_height(width) as i32;
         }
         let legend = self.legend();
         let a_line = legend_columns(&legend, width);
@@ -186,6 +191,23 @@ impl Picture {
             panel.draw(place)?;
         }
         root.present()
+    }
+
+    /// The lines of the note.
+    fn notes(&self, width: u32) -> Vec<String> {
+        let letters = (f64::from(width) / LETTER) as usize;
+        let lines = self.note.lines();
+        lines
+            .flat_map(|line| words::lines(line, letters, ""))
+            .collect()
+    }
+
+    /// Of title and note.
+    fn title_height(&self, width: u32) -> u32 {
+        match self.title.is_empty() {
+            true => 0,
+            false => TITLE + (self.notes(width).len().max(1) as u32 - 1) * NOTE_LINE,
+        }
     }
 
     /// Each curve once.
@@ -235,7 +257,8 @@ impl Panel {
             let longest = self.bars.iter().map(|bar| bar.label.chars().count()).max();
             left = (longest.unwrap_or(0) as f64 * LETTER) as u32 + 16;
         }
-        let (low, high, right) = (y.range.start, y.range.end, x.range.end);
+        let (low, high) = (y.range.start, y.range.end);
+        let across = x.range.clone();
         let mut builder = ChartBuilder::on(place);
         builder
             .margin(8)
@@ -272,7 +295,7 @@ impl Panel {
             curve.draw(&mut chart)?;
         }
         for (number, bar) in self.bars.iter().enumerate() {
-            bar.draw(-(number as f64), right, self.x.is_log, &mut chart)?;
+            bar.draw(-(number as f64), &across, self.x.is_log, &mut chart)?;
         }
         if let Some(limit) = self.limit {
             let line = LIMIT.stroke_width(2);
@@ -304,12 +327,15 @@ impl Curve {
 }
 
 impl Bar {
-    fn draw(&self, y: f64, right: f64, is_log: bool, chart: &mut Chart<'_, '_>) -> Drawn {
+    fn draw(&self, y: f64, across: &Range<f64>, is_log: bool, chart: &mut Chart<'_, '_>) -> Drawn {
         let colour = colour(self.style);
         let line = |ends, style: ShapeStyle| PathElement::new(ends, style);
-        let reach = [(self.least, y), (self.most, y)];
+        let reach = [(self.least, y), (self.most, y)].map(|(x, y)| (x.max(across.start), y));
         if is_log {
-            let dot = |x, radius, style: ShapeStyle| Circle::new((x, y), radius, style);
+            // What is nothing has no place on it, and stands at its beginning.
+            let dot = |x: f64, radius, style: ShapeStyle| {
+                Circle::new((x.max(across.start), y), radius, style)
+            };
             let end = [(self.most, y - 0.25), (self.most, y + 0.25)];
             let thick = colour.stroke_width(2);
             chart.draw_series([line(reach, thick), line(end, thick)])?;
@@ -326,7 +352,7 @@ impl Bar {
             }
         }
         let value = text(15).pos(Pos::new(HPos::Right, VPos::Center));
-        chart.draw_series([Text::new(self.value.clone(), (right, y), value)])?;
+        chart.draw_series([Text::new(self.value.clone(), (across.end, y), value)])?;
         Ok(())
     }
 

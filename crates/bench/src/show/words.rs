@@ -74,6 +74,25 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
+/// A sentence in lines of so many letters, if its words are not longer; from the second one on they begin
+/// with `indent`.
+pub(crate) fn lines(sentence: &str, letters: usize, indent: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in sentence.split(' ') {
+        let count = lines.len();
+        let line = &mut lines[count - 1];
+        if line.trim().is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= letters {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(format!("{indent}{word}"));
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,16 +2,19 @@
 //! a picture and a page.
 
 use super::rows;
-use super::store::{ensure_directory, rivals};
+use super::store::{ensure_directory, rivals, stand_ins};
 use crate::settings::usage;
 use crate::terminal::{Progress, Tone, paint};
 use crate::{Outcome, units};
 use anyhow::{Context, ensure};
 use everdram_bench::figure::{self, Curve, Figure, Ground, Measure, Settings, Site, System};
-use everdram_bench::{Durability, Row, Verdict, row};
+use everdram_bench::{Row, Verdict, row};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Letters in a line of a table: what terminals have, and what can be read.
+const LETTERS: usize = 100;
 
 /// A figure of Bullet's or DStore's paper, measured on this machine.
 #[derive(clap::Args)]
@@ -43,8 +46,8 @@ use std::process::Command;
                   worker was ready to run and had no core: on a machine of one's own there is none. By the clock stands \
                   beside.\n\n\
                   DStore's values lie on a data file. Ground a has it in memory, with a modelled disk; ground b on a \
-                  disk, in the directory --data-dir, where the other stores of a build with --features rivals take part; \
-                  on ground c all is on the disk.\n\n\
+                  disk, in the directory --data-dir, where the other stores of a build with --features rivals take part, \
+                  and rocksdb-pm, which stands in for PMEM-RocksDB: its log is in memory. On ground c all is on the disk.\n\n\
                   Prints tables, what the paper says and whether it is so here; writes FIGURE.jsonl (the rows), FIGURE.svg \
                   (the picture) and FIGURE.md (a page) into --out. What is not said is as large as the machine allows: \
                   half of the free memory, and as many workers as there are cores. All of bullet-5 takes some half an hour \
@@ -54,7 +57,8 @@ use std::process::Command;
                   everdram bench figure bullet-7 --records 1M --seconds 10\n  \
                   everdram bench figure bullet-9 --systems volatile,+wrc --threads 2 --clients 1,2,4\n  \
                   everdram bench figure dstore-8 --quick\n  \
-                  everdram bench figure dstore-5 --data-dir . --grounds b --threads 8"
+                  everdram bench figure dstore-5 --data-dir . --grounds b --threads 8\n  \
+                  everdram bench figure dstore-1 --quick --data-dir ."
 )]
 pub(crate) struct Arguments {
     /// Which one: bullet-5 to bullet-9, dstore-1, dstore-5 to dstore-10, or dstore-t3 to dstore-t5.
@@ -68,7 +72,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_parser = units::parse_count)]
     records: Option<u64>,
     /// Numbers of workers, such as 1,2,4; figures with one point for each system take the greatest [default:
-    /// by the cores; on a disk 1, 2, 8 and 28, 8 with --quick]
+    /// by the cores; on a disk 1, 2, 8 and 28, 8 with --quick; dstore-1: 28 and 8; dstore-t4: 2]
     #[arg(long, value_delimiter = ',')]
     threads: Vec<usize>,
     /// bullet-9: numbers of clients, such as 1,2,4 [default: up to twice the workers]
@@ -116,9 +120,9 @@ pub(crate) struct Arguments {
     /// Fill a store in this directory and wait to be killed; this program starts itself so.
     #[arg(long, hide = true)]
     fill: Option<PathBuf>,
-    /// The directory of its data file.
+    /// The directory of what it has elsewhere.
     #[arg(long, hide = true, requires = "fill")]
-    fill_data: Option<PathBuf>,
+    fill_beside: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -158,13 +162,14 @@ impl Arguments {
         Ok(settings)
     }
 
-    /// Other stores that take part.
+    /// Other stores that take part, and stand-ins for those that are not to be had.
     fn rivals(&self, grounds: &[Ground]) -> Vec<System> {
-        let has_rivals = self.figure.has_rivals() && grounds.contains(&Ground::Disk);
-        let durable = rivals()
-            .iter()
-            .filter(|rival| has_rivals && rival.durability() == Durability::EachWrite);
-        durable.map(|rival| System::Rival(&**rival)).collect()
+        let has_disk = grounds.contains(&Ground::Disk);
+        let others = rivals().iter().chain(stand_ins());
+        others
+            .filter(|other| has_disk && self.figure.takes(&***other))
+            .map(|other| System::Rival(&**other))
+            .collect()
     }
 
     fn check(&self, settings: &Settings) -> anyhow::Result<()> {
@@ -194,6 +199,10 @@ impl Arguments {
                 "--systems: rivals are measured on ground b alone, and nothing else was asked for",
                 settings.grounds.contains(&Ground::Disk)
                     || settings.systems.iter().any(|system| !system.is_rival()),
+            ),
+            (
+                "--systems, --grounds: nothing is left to measure; on ground b, dstore-1 has rivals alone",
+                settings.has_turns(),
             ),
             (
                 "--records: 100 to 1G",
@@ -243,7 +252,7 @@ impl Arguments {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let settings = arguments.settings()?;
     if let Some(dir) = &arguments.fill {
-        figure::fill(&settings, dir, arguments.fill_data.clone())?;
+        figure::fill(&settings, dir, arguments.fill_beside.clone())?;
         return Ok(Outcome::Sound);
     }
     ensure_directory(&settings.dir)?;
@@ -297,8 +306,19 @@ fn print(figure: &Figure, measured: &[Row]) {
         figure.what,
         figure::note(measured),
     );
-    // The page has room for the others.
-    print!("{}", figure::table(measured).text(12));
+    let mut table = figure::table(measured);
+    let common = table.take_common();
+    if !common.is_empty() {
+        println!("Of all lines: {common}. The page has all columns.\n");
+    }
+    print!("{}", table.text_within(LETTERS));
+    if let Some(printed) = figure.printed() {
+        println!(
+            "\n{}",
+            paint(Tone::Strong, "The paper's figures, of its machine")
+        );
+        print!("{}", printed.text_within(LETTERS));
+    }
     print_verdicts("What the paper says", &figure::claims(measured), false);
     print_verdicts("Bars", &figure::bars(measured), true);
     for line in figure::left_out(measured) {
@@ -352,8 +372,8 @@ fn filler(settings: &Settings, curve: &Curve<'_>, site: &Site) -> anyhow::Result
     }
     command.args(["--threads", &curve.workers().to_string()]);
     command.arg("--fill").arg(site.dir());
-    if let Some(dir) = site.data_dir() {
-        command.arg("--fill-data").arg(dir);
+    if let Some(dir) = site.beside() {
+        command.arg("--fill-beside").arg(dir);
     }
     Ok(command)
 }
@@ -397,7 +417,10 @@ fn apart(settings: &Settings, tell: &mut dyn FnMut(f64, &str)) -> anyhow::Result
 pub(super) fn print_verdicts(title: &str, verdicts: &[Verdict], are_bars: bool) {
     if !verdicts.is_empty() {
         println!("\n{}", paint(Tone::Strong, title));
-        print!("{}", Verdict::table(verdicts, are_bars).text(4));
+        print!(
+            "{}",
+            Verdict::table(verdicts, are_bars).text_within(LETTERS)
+        );
     }
 }
 
@@ -450,6 +473,9 @@ mod tests {
         assert_eq!(with.disk_threads, [8]);
         let has_rivals = with.systems.iter().any(System::is_rival);
         assert_eq!(has_rivals, cfg!(feature = "rivals"));
+        let first = names(&proposed("dstore-1 --data-dir .")).join(" ");
+        let both = ["+oe cow", "+oe cow rocksdb rocksdb-pm"];
+        assert_eq!(first, both[usize::from(has_rivals)]);
         let says = |what| with.left_out().iter().any(|(left, _)| left == what);
         assert_eq!(says("rivals"), !has_rivals);
         let said = proposed("dstore-1 --systems cow --threads 3 --log-bytes 64KiB,1MiB");
@@ -476,6 +502,7 @@ mod tests {
             "bullet-5 --data-dir .",
             "dstore-8 --systems +wrc",
             "dstore-8 --grounds b",
+            "dstore-1 --grounds b --data-dir . --systems +oe",
             "dstore-6 --grounds b --data-dir .",
             "dstore-7 --rounds 2",
             "dstore-8 --log-bytes 1MiB,4MiB",

@@ -82,6 +82,18 @@ pub(crate) fn rivals() -> &'static [Box<dyn Opener>] {
     &[]
 }
 
+/// Stores of this build that stand in for others that are not to be had.
+pub(crate) fn stand_ins() -> &'static [Box<dyn Opener>] {
+    #[cfg(feature = "rivals")]
+    {
+        static ALL: std::sync::LazyLock<Vec<Box<dyn Opener>>> =
+            std::sync::LazyLock::new(everdram_bench_rivals::stand_ins);
+        &ALL
+    }
+    #[cfg(not(feature = "rivals"))]
+    &[]
+}
+
 /// Names of the stores of this build.
 pub(crate) fn names() -> Vec<String> {
     let own = ["everdram".to_owned()];
