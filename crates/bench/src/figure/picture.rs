@@ -361,9 +361,11 @@ fn part(metric: Metric, whole: Option<&Metric>) -> String {
     own.unwrap_or(name).into()
 }
 
-/// Three digits.
+/// Three digits, as axes say them.
 fn short(value: f64) -> String {
     match value.abs() {
+        size if size >= 1e6 => format!("{} M", short(value / 1e6)),
+        size if size >= 1e4 => format!("{} k", short(value / 1e3)),
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),

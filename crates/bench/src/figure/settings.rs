@@ -220,6 +220,17 @@ impl Settings {
                 left_out.push((what, why.into()));
             }
         }
+        for ground in self
+            .grounds
+            .iter()
+            .filter(|ground| **ground == Ground::Files)
+        {
+            let own = self.systems.iter().filter(|system| !system.is_rival());
+            for system in own.filter(|system| !system.is_on(Some(*ground))) {
+                let what = format!("{}, ground {}", system.name(), ground.name().to_uppercase());
+                left_out.push((what, "it exists to be measured on memory".into()));
+            }
+        }
         let has_rivals = self.systems.iter().any(System::is_rival);
         if self.figure.rivals && self.grounds.contains(&Ground::Disk) && !has_rivals {
             let why = "not asked for, or not in this build: cargo build --release -p everdram-cli --features rivals";
@@ -451,6 +462,13 @@ mod tests {
                 "cow, ground A, logs of 256 MiB",
             ]
         );
+        // A bound is on memory alone, and a run of all grounds does not end at it.
+        let mut all = of("dstore-8");
+        all.grounds = all.figure.grounds.clone();
+        let on_files = |label: &String| label.ends_with("ground C");
+        let on_files: Vec<String> = labels(&all).into_iter().filter(on_files).collect();
+        assert_eq!(on_files, ["+oe, ground C", "cow, ground C"]);
+        assert_eq!(all.left_out()[0].0, "inline, ground C");
         let mut both = of("dstore-t3");
         assert_eq!(
             labels(&both),

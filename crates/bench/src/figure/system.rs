@@ -72,7 +72,12 @@ impl System {
     /// Where it can be measured; `None` stands for figures that tell no grounds.
     #[must_use]
     pub fn is_on(&self, ground: Option<Ground>) -> bool {
-        !self.is_rival() || ground == Some(Ground::Disk)
+        match self {
+            System::Rival(_) => ground == Some(Ground::Disk),
+            // The bounds, whose pools are opened once, exist on memory alone.
+            System::Dstore(_) => ground != Some(Ground::Files) || self.is_opened_again(),
+            System::Bullet(_) => true,
+        }
     }
 
     /// What an answered write means.
