@@ -251,18 +251,18 @@ fn throughput_over_time_on_all_grounds() {
 
 #[test]
 fn a_restart_after_a_kill() {
-    let (rows, page) = small("dstore-t4", &["--threads", "2", "--rounds", "1"]);
+    let (rows, page) = small(
+        "dstore-t4",
+        &["--threads", "2", "--rounds", "1", "--log-bytes", "1MiB"],
+    );
     assert_eq!(
         told(&rows),
         ["clean", "killed"].map(|load| ("+oe", load, "a".to_owned(), 100.0))
     );
-    // A clean stop leaves nothing to replay, and a kill four logs of 64 KiB, of which another writer may have
-    // held one that was not full; a record has 64 bytes and an object's key.
+    // A clean stop leaves nothing to replay, and a kill four logs of 1 MiB, of which another writer may have
+    // held one that was not full; a change has less than 192 bytes.
     let [clean, killed] = [&rows[0], &rows[1]].map(|row| row.get(Metric::Replayed).min);
-    assert!(
-        clean == 0.0 && killed > 3.0 * 65536.0 / 128.0,
-        "{clean} {killed}"
-    );
+    assert!(clean == 0.0 && killed > 3e6 / 192.0, "{clean} {killed}");
     for row in &rows {
         let of = |metric| {
             assert_eq!(row.rounds(metric).len(), 1, "{metric}");

@@ -21,6 +21,8 @@ pub(super) const KILLED: &str = "killed";
 /// Parts of a recovery that have nothing to do with logs, and those that have, as stores name them.
 const METADATA: [&str; 3] = ["recovery_copy_us", "recovery_slots_us", "recovery_order_us"];
 const REPLAY: [&str; 1] = ["recovery_logs_us"];
+/// How much of all logs is used when they are full: another writer may hold one that is not.
+const NEARLY: f64 = 0.75;
 const LOOK: Duration = Duration::from_micros(200);
 /// A store whose logs do not get full for so long is killed anyway.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -101,20 +103,27 @@ pub fn fill(settings: &Settings, dir: &Path, beside: Option<PathBuf>) -> Result<
         .map(|_| Loading::new(&data.corpus, &next, puts, curve.batch()))
         .collect();
     jobs::run(&*store, &workers, writing, || {
-        wait_for_logs(&*store);
+        wait_for_logs(&*store, curve.all_log_bytes());
         recovery::be_killed()
     })?;
     Ok(())
 }
 
 /// Returns when a writer has found all logs full, and begins the checkpoint that makes room: none begins
-/// before ([`For::Kill`]).
-fn wait_for_logs(store: &dyn Subject) {
+/// before ([`For::Kill`]). A checkpoint of small logs may have ended when it is noticed; then another is
+/// waited for.
+fn wait_for_logs(store: &dyn Subject, all_bytes: u64) {
     let until = Instant::now() + PATIENCE;
-    let Some(before) = store.own("log_waits") else {
+    let Some(mut before) = store.own("log_waits") else {
         return std::thread::sleep(WRITING);
     };
-    while store.own("log_waits") == Some(before) && Instant::now() < until {
+    while Instant::now() < until {
+        let waits = store.own("log_waits").unwrap_or(before);
+        let used = store.own("log_used_bytes").unwrap_or(0);
+        if waits != before && used as f64 >= NEARLY * all_bytes as f64 {
+            return;
+        }
+        before = waits;
         std::thread::sleep(LOOK);
     }
 }
