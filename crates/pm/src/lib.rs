@@ -69,7 +69,7 @@ pub use error::Error;
 pub use io::faults;
 pub use medium::{Durability, Medium, MediumChoice, Report};
 pub use memory::barrier::Barrier;
-pub use memory::cpu::{FlushKind, LINE};
+pub use memory::cpu::{FlushKind, LINE, prefetch};
 pub use memory::dram::{Dram, DramLine, DramRefused, Matches};
 pub use memory::lane::{Dirty, Durable, Flushed, Lane, Lsn, Ordered, Written};
 pub use memory::preset::{DISK_PRESETS, DiskPreset, PRESETS, Preset};

@@ -36,6 +36,7 @@ mod tests;
 use crate::concurrency::shares::share_out;
 use crate::crl::Entry;
 use crate::error::Error;
+use everdram_pm::prefetch;
 
 pub(crate) use checkpoint::Dipper;
 pub(crate) use recover::Found;
@@ -95,6 +96,8 @@ pub(crate) trait Space {
 
 /// Bytes of a buffer of changes, unless one change has more.
 const BUFFER_BYTES: usize = 64 << 10;
+/// Changes whose bytes are fetched ahead.
+const AHEAD: usize = 8;
 
 /// A change that was read from a log.
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +109,17 @@ struct Item<C> {
     buffer: u32,
     bytes: u32,
     from: usize,
+}
+
+impl<C> Item<C> {
+    fn own<'a>(&self, buffers: &[&'a [u8]]) -> &'a [u8] {
+        let buffer = buffers.get(self.buffer as usize);
+        let own = self.from..self.from + self.bytes as usize;
+        match buffer.and_then(|buffer| buffer.get(own)) {
+            Some(own) => own,
+            None => unreachable!("the bytes of a change were not collected"),
+        }
+    }
 }
 
 /// Changes read from logs, with their bytes.
@@ -156,17 +170,6 @@ impl<C: Copy> Collected<C> {
         self.floor = self.floor.max(lsn);
     }
 
-    /// Adds what another thread has collected.
-    fn append(&mut self, other: Collected<C>) {
-        let shift = self.buffers.len() as u32;
-        self.buffers.extend(other.buffers);
-        self.items.extend(other.items.into_iter().map(|item| Item {
-            buffer: item.buffer + shift,
-            ..item
-        }));
-        self.raise_floor(other.floor);
-    }
-
     /// Calls `each` with the changes of one object after the other, in ascending order. Changes up to `floor`
     /// are left out: what they name may have been given to other objects.
     fn by_object(
@@ -175,7 +178,8 @@ impl<C: Copy> Collected<C> {
         each: impl FnMut(Changes<'_, C>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.items.retain(|item| item.lsn > floor);
-        one_by_one(&mut self.items, &self.buffers, each)
+        let buffers: Vec<&[u8]> = self.buffers.iter().map(Vec::as_slice).collect();
+        one_by_one(&mut self.items, &buffers, &|_| {}, each)
     }
 
     fn clear(&mut self) {
@@ -190,41 +194,66 @@ impl<C: Copy> Collected<C> {
     }
 }
 
-impl<C: Copy + Send + Sync> Collected<C> {
-    /// As [`Collected::by_object`], on several threads, each with objects of its own.
-    fn by_object_together(
-        &self,
-        threads: usize,
-        floor: u64,
-        each: impl Fn(Changes<'_, C>) -> Result<(), Error> + Sync,
-    ) -> Result<(), Error> {
-        // Neighbours together: they share pages.
-        let part = |object: u64| (object / 64) as usize % threads;
-        let apply = |number: usize| {
-            let own = |item: &&Item<C>| item.lsn > floor && part(item.object) == number;
-            let mut items: Vec<Item<C>> = self.items.iter().filter(own).copied().collect();
-            one_by_one(&mut items, &self.buffers, &each)
-        };
-        share_out(threads, threads, apply).map(drop)
+/// As [`Collected::by_object`], of what several threads have collected, on several threads, each with objects
+/// of its own. Calls `approach` with an object a while before.
+fn by_object_together<C: Copy + Send + Sync>(
+    parts: &[Collected<C>],
+    threads: usize,
+    floor: u64,
+    approach: &(dyn Fn(u64) + Sync),
+    each: impl Fn(Changes<'_, C>) -> Result<(), Error> + Sync,
+) -> Result<(), Error> {
+    let mut buffers: Vec<&[u8]> = Vec::new();
+    let mut firsts = Vec::new();
+    for part in parts {
+        firsts.push(buffers.len() as u32);
+        buffers.extend(part.buffers.iter().map(Vec::as_slice));
     }
+    // Neighbours together: they share pages.
+    let thread_of = |object: u64| (object / 64) as usize % threads;
+    let apply = |number: usize| {
+        let mut items: Vec<Item<C>> = Vec::new();
+        for (part, first) in parts.iter().zip(&firsts) {
+            let is_own = |item: &&Item<C>| item.lsn > floor && thread_of(item.object) == number;
+            let own = part.items.iter().filter(is_own);
+            items.extend(own.map(|item| Item {
+                buffer: item.buffer + first,
+                ..*item
+            }));
+        }
+        one_by_one(&mut items, &buffers, approach, &each)
+    };
+    share_out(threads, threads, apply).map(drop)
 }
 
 /// Calls `each` with the changes of one object after the other, in ascending order.
 fn one_by_one<C: Copy>(
     items: &mut [Item<C>],
-    buffers: &[Vec<u8>],
+    buffers: &[&[u8]],
+    approach: &(dyn Fn(u64) + Sync),
     mut each: impl FnMut(Changes<'_, C>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     items.sort_unstable_by_key(|item| (item.object, item.lsn));
-    let mut objects = items.chunk_by(|one, next| one.object == next.object);
-    objects.try_for_each(|items| each(Changes { items, buffers }))
+    let mut at = 0;
+    while let Some(first) = items.get(at) {
+        let same = items[at..].iter();
+        let count = same.take_while(|item| item.object == first.object).count();
+        for item in items.iter().skip(at + AHEAD).take(count) {
+            approach(item.object);
+            prefetch(item.own(buffers));
+        }
+        let items = &items[at..at + count];
+        each(Changes { items, buffers })?;
+        at += count;
+    }
+    Ok(())
 }
 
 /// Changes of one object, at least one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Changes<'a, C> {
     items: &'a [Item<C>],
-    buffers: &'a [Vec<u8>],
+    buffers: &'a [&'a [u8]],
 }
 
 impl<'a, C: Copy> Changes<'a, C> {
@@ -236,13 +265,7 @@ impl<'a, C: Copy> Changes<'a, C> {
     /// LSN, change and bytes of each, in the order of LSNs.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, C, &'a [u8])> + use<'a, C> {
         let buffers = self.buffers;
-        self.items.iter().map(move |item| {
-            let buffer = buffers.get(item.buffer as usize);
-            let own = item.from..item.from + item.bytes as usize;
-            let Some(own) = buffer.and_then(|buffer| buffer.get(own)) else {
-                unreachable!("the bytes of a change were not collected");
-            };
-            (item.lsn, item.change, own)
-        })
+        let items = self.items.iter();
+        items.map(move |item| (item.lsn, item.change, item.own(buffers)))
     }
 }

@@ -21,7 +21,8 @@ struct Reader<'a, M: Machine> {
 
 /// What the logs of a pool hold.
 pub(crate) struct Found<C> {
-    collected: Collected<C>,
+    /// By the threads that have read them.
+    parts: Vec<Collected<C>>,
 }
 
 impl<C: Copy + Send + Sync> Found<C> {
@@ -44,24 +45,25 @@ impl<C: Copy + Send + Sync> Found<C> {
         let threads = threads.clamp(1, logs.count());
         let mut readers: Vec<Reader<'_, M>> = (0..threads).map(reader).collect();
         logs.recover(&mut readers, progress)?;
-        let mut all = Collected::default();
-        for reader in readers {
-            all.append(reader.collected);
-        }
-        Ok(Found { collected: all })
+        let parts = readers.into_iter().map(|reader| reader.collected);
+        Ok(Found {
+            parts: parts.collect(),
+        })
     }
 
     /// Changes in the logs.
     pub(crate) fn len(&self) -> usize {
-        self.collected.len()
+        self.parts.iter().map(Collected::len).sum()
     }
 
     /// What was changed up to this LSN does not count: as the root says, or the logs.
     pub(crate) fn floor(&self, shadow: &Shadow) -> u64 {
-        shadow.floor.max(self.collected.floor)
+        let of_logs = self.parts.iter().map(|part| part.floor).max().unwrap_or(0);
+        shadow.floor.max(of_logs)
     }
 
-    /// Calls `each` with the changes above `floor`, object after object, on several threads.
+    /// Calls `each` with the changes above `floor`, object after object, on several threads, and `approach`
+    /// with an object a while before.
     ///
     /// # Errors
     /// Those of `each`.
@@ -69,9 +71,10 @@ impl<C: Copy + Send + Sync> Found<C> {
         &self,
         threads: usize,
         floor: u64,
+        approach: &(dyn Fn(u64) + Sync),
         each: impl Fn(Changes<'_, C>) -> Result<(), Error> + Sync,
     ) -> Result<(), Error> {
-        self.collected.by_object_together(threads, floor, each)
+        super::by_object_together(&self.parts, threads, floor, approach, each)
     }
 }
 

@@ -100,7 +100,9 @@ impl Open {
             copied.lock().store(segment, at, bytes)
         })?;
         let found = Found::read(pool, &logs, &Counters, 2, &|_, _| {})?;
-        found.by_object(2, 0, |changes| Counters.apply(&mut *copied.lock(), changes))?;
+        found.by_object(2, 0, &|_| {}, |changes| {
+            Counters.apply(&mut *copied.lock(), changes)
+        })?;
         let memory = copied.into_inner();
         let dipper = Dipper::new(logs, shadow, shape().piece);
         Ok(Open {

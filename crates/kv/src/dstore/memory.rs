@@ -148,6 +148,7 @@ impl Memory {
     }
 
     /// The words of a slot, before anything runs.
+    #[inline]
     pub(super) fn words(&self, number: u64) -> [u64; 8] {
         let line = self.line(number);
         std::array::from_fn(|nth| line[nth].load(Ordering::Relaxed))
@@ -173,6 +174,39 @@ impl Memory {
     /// Appends the key of a slot.
     pub(super) fn key(&self, slot: &Slot, into: &mut Vec<u8>) {
         self.read(slot.key_cell, slot.key_bytes as usize, into);
+    }
+
+    /// Appends the key of a slot. `false`: what pads it to whole words is not zero.
+    #[inline]
+    pub(super) fn key_and_padding(&self, slot: &Slot, into: &mut Vec<u8>) -> bool {
+        let (from, bytes) = (into.len(), slot.key_bytes as usize);
+        let padded = bytes.next_multiple_of(8) as u64;
+        self.cells
+            .load_behind(slot.key_cell * GRAIN_BYTES, padded, into);
+        let is_padded = into[from + bytes..].iter().all(|byte| *byte == 0);
+        into.truncate(from + bytes);
+        is_padded
+    }
+
+    /// Starts loading a slot. Any number is allowed.
+    #[inline]
+    pub(super) fn prefetch(&self, number: u64) {
+        self.slots.prefetch(number as usize);
+    }
+
+    /// Starts loading the cells of a slot, if there is such a slot.
+    #[inline]
+    pub(super) fn prefetch_cells(&self, number: u64) {
+        if number >= self.slots() {
+            return;
+        }
+        let line = self.line(number);
+        let slot = Slot::from_words(line.load());
+        let line_of = |cell: u64| (cell.wrapping_mul(GRAIN_BYTES) / 64) as usize;
+        self.cells.prefetch(line_of(slot.key_cell));
+        if slot.form != 1 {
+            self.cells.prefetch(line_of(slot.body));
+        }
     }
 
     /// Shows a new state of a slot whose object the caller holds, with the contents of its cells.

@@ -8,9 +8,8 @@
 //! The paper's B-tree has a copy in persistent memory, and each checkpoint changes it. Here a start sorts the
 //! keys instead: the order follows from the slots, as free space does.
 
-use super::layout::Slot;
 use super::memory::Memory;
-use crate::concurrency::shares::share_out;
+use crate::concurrency::shares::{share, share_out};
 use crate::error::Error;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -18,6 +17,13 @@ use std::ops::Bound;
 
 /// Slots of a leaf.
 const LEAF: usize = 256;
+/// Slots of a group, the part that a thread of a start sorts at a time; beyond so many groups, they grow.
+const GROUP: usize = 1 << 17;
+const GROUPS_MAX: usize = 1 << 8;
+/// So many words of a new leaf may be like the one before.
+const ALIKE_ONE_IN: usize = 16;
+/// Keys that are looked at to part them into groups.
+const LOOKS: usize = 1 << 12;
 
 /// A slot, with eight bytes of its key.
 #[derive(Clone, Copy, Debug)]
@@ -30,15 +36,22 @@ struct Entry {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Beginning(Option<Vec<u8>>);
 
+/// How keys are expected to begin, and the words that part them into groups of about the same size.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Parting {
+    /// The words of the entries are those behind this.
+    guess: Vec<u8>,
+    /// Group `n` has the words below word `n`, and not below the one before it.
+    ends: Vec<u64>,
+}
+
 /// Keys that one thread has met, on their way into order.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    /// How they are expected to begin. The words of the entries are those behind it.
-    guess: Vec<u8>,
-    /// Bytes of it with which all of them do begin.
+    parting: Parting,
+    /// Bytes of the guess with which all of them do begin.
     shared: usize,
-    entries: Vec<Entry>,
-    key: Vec<u8>,
+    groups: Vec<Vec<Entry>>,
 }
 
 #[derive(Debug, Default)]
@@ -57,11 +70,14 @@ pub(super) struct Order {
 
 /// Eight bytes of a key from `from` on, as a number that compares like them; a shorter rest counts as less.
 fn word_of(key: &[u8], from: usize) -> u64 {
-    let mut word = [0; 8];
     let rest = key.get(from..).unwrap_or(&[]);
+    if let Some(word) = rest.first_chunk() {
+        return u64::from_be_bytes(*word);
+    }
+    let mut word = [0; 8];
     let taken = rest.len().min(8);
     word[..taken].copy_from_slice(&rest[..taken]);
-    u64::from_le_bytes(word).swap_bytes()
+    u64::from_be_bytes(word)
 }
 
 fn shared(one: &[u8], other: &[u8]) -> usize {
@@ -87,84 +103,138 @@ impl Beginning {
     }
 }
 
+impl Parting {
+    /// For about so many keys, as those of these slots are.
+    pub(super) fn of(memory: &Memory, beginning: Beginning, looks: &[u64], keys: u64) -> Parting {
+        let guess = beginning.0.unwrap_or_default();
+        let mut key = Vec::new();
+        let word = |slot: &u64| {
+            key.clear();
+            memory.key_of(*slot, &mut key);
+            word_of(&key, guess.len())
+        };
+        let words = looks.iter().map(word).collect();
+        Parting::by(words, keys, guess)
+    }
+
+    fn by(mut words: Vec<u64>, keys: u64, guess: Vec<u8>) -> Parting {
+        let groups = (keys as usize / GROUP).clamp(1, GROUPS_MAX);
+        words.sort_unstable();
+        let ends = (1..groups).filter_map(|nth| words.get(nth * words.len() / groups).copied());
+        let ends = ends.collect();
+        Parting { guess, ends }
+    }
+}
+
 impl Keys {
-    pub(super) fn new(beginning: &Beginning) -> Keys {
-        let guess = beginning.0.clone().unwrap_or_default();
+    pub(super) fn new(parting: &Parting) -> Keys {
         Keys {
-            shared: guess.len(),
-            guess,
-            ..Keys::default()
+            shared: parting.guess.len(),
+            groups: vec![Vec::new(); parting.ends.len() + 1],
+            parting: parting.clone(),
         }
     }
 
     /// Adds the key of a slot.
     #[inline]
-    pub(super) fn add(&mut self, memory: &Memory, slot: &Slot, number: u64) {
-        self.key.clear();
-        memory.key(slot, &mut self.key);
-        if !self.key.starts_with(&self.guess[..self.shared]) {
-            self.shared = shared(&self.guess, &self.key);
+    pub(super) fn add(&mut self, key: &[u8], number: u64) {
+        let guess = &self.parting.guess;
+        if self.shared > 0 && !key.starts_with(&guess[..self.shared]) {
+            self.shared = shared(guess, key);
         }
-        self.entries.push(Entry {
-            word: word_of(&self.key, self.guess.len()),
-            slot: number,
-        });
+        let word = word_of(key, guess.len());
+        self.push(Entry { word, slot: number });
     }
-}
 
-/// Words that part sorted runs into about `count` parts of the same size; the last part has no end.
-fn quantiles(runs: &[Vec<Entry>], count: usize) -> Vec<Option<u64>> {
-    const SAMPLES: usize = 256;
-    let sample = |run: &Vec<Entry>| {
-        let places = (0..SAMPLES).map(|nth| nth * run.len() / SAMPLES);
-        let words = places.filter_map(|place| run.get(place));
-        words.map(|entry| entry.word).collect::<Vec<u64>>()
-    };
-    let mut words: Vec<u64> = runs.iter().flat_map(sample).collect();
-    words.sort_unstable();
-    let ends = (1..count).map(|nth| words.get(nth * words.len() / count).copied());
-    ends.chain([None]).collect()
-}
-
-/// The entries of sorted runs with words from `from` on, and below `to`, sorted.
-fn part_of(runs: &[Vec<Entry>], from: Option<u64>, to: Option<u64>) -> Vec<Entry> {
-    let mut part = Vec::new();
-    for run in runs {
-        let place = |word: Option<u64>, none: usize| {
-            word.map_or(none, |word| run.partition_point(|entry| entry.word < word))
+    #[inline]
+    fn push(&mut self, entry: Entry) {
+        let ends = &self.parting.ends;
+        let group = ends.partition_point(|end| *end <= entry.word);
+        let Some(group) = self.groups.get_mut(group) else {
+            unreachable!("there is a group behind the last end");
         };
-        let (from, to) = (place(from, 0), place(to, run.len()));
-        part.extend_from_slice(run.get(from..to).unwrap_or(&[]));
+        group.push(entry);
     }
-    // Stable sorting finds the runs and merges them.
-    part.sort_by_key(|entry| entry.word);
-    part
+
+    fn is_empty(&self) -> bool {
+        self.groups.iter().all(Vec::is_empty)
+    }
 }
 
-/// Leaves of entries that are sorted by their words, which lie behind byte `begin` of the keys; and one of
-/// two slots with the same key.
-fn leaves_of(memory: &Memory, mut entries: Vec<Entry>, begin: usize) -> (Vec<Leaf>, Option<u64>) {
-    let mut twice = None;
-    for alike in entries.chunk_by_mut(|one, next| one.word == next.word) {
-        if alike.len() > 1 {
-            alike.sort_by_cached_key(|entry| key_of(memory, entry));
-            let mut pairs = alike.windows(2);
-            let same = pairs.find(|pair| key_of(memory, &pair[0]) == key_of(memory, &pair[1]));
-            twice = same.map(|pair| pair[1].slot).or(twice);
+/// The same keys, with the words behind byte `begin`: they do not begin as was expected.
+fn part_anew(
+    memory: &Memory,
+    threads: usize,
+    met: Vec<Keys>,
+    begin: usize,
+) -> Result<Vec<Keys>, Error> {
+    let groups = met.into_iter().flat_map(|keys| keys.groups);
+    let groups: Vec<Mutex<Vec<Entry>>> = groups.map(Mutex::new).collect();
+    let groups = share_out(threads, groups.len(), |number| {
+        let mut group = std::mem::take(&mut *groups[number].lock());
+        reword(memory, &mut group, begin);
+        Ok(group)
+    })?;
+    let count: usize = groups.iter().map(Vec::len).sum();
+    let looks = groups.iter().flatten().step_by(count / LOOKS + 1);
+    let words = looks.map(|entry| entry.word).collect();
+    let parting = Parting::by(words, count as u64, Vec::new());
+    let begin = || Keys::new(&parting);
+    share(threads, groups.len(), begin, |keys, number| {
+        groups[number].iter().for_each(|entry| keys.push(*entry));
+        Ok(())
+    })
+}
+
+/// The leaves of a group.
+#[derive(Default)]
+struct Group {
+    /// With the least key that belongs to each. That of the first one follows from the group before.
+    leaves: Vec<(Box<[u8]>, Leaf)>,
+    /// The first and the last key, if there are keys.
+    low: Vec<u8>,
+    high: Vec<u8>,
+    /// One of two slots with the same key.
+    twice: Option<u64>,
+}
+
+impl Group {
+    /// Of entries whose words lie behind byte `begin` of the keys.
+    fn of(memory: &Memory, mut entries: Vec<Entry>, begin: usize) -> Group {
+        let mut group = Group::default();
+        entries.sort_unstable_by_key(|entry| entry.word);
+        for alike in entries.chunk_by_mut(|one, next| one.word == next.word) {
+            if alike.len() > 1 {
+                alike.sort_by_cached_key(|entry| key_of(memory, entry));
+                let mut pairs = alike.windows(2);
+                let same = pairs.find(|pair| key_of(memory, &pair[0]) == key_of(memory, &pair[1]));
+                group.twice = same.map(|pair| pair[1].slot).or(group.twice);
+            }
         }
+        for part in entries.chunks(LEAF * 3 / 4) {
+            let mut leaf = Leaf {
+                shared: begin,
+                entries: part.to_vec(),
+            };
+            // Words that are alike make look-ups read keys. To find others takes a look at each key.
+            let pairs = part.windows(2);
+            let alike = pairs.filter(|pair| pair[0].word == pair[1].word).count();
+            if alike > part.len() / ALIKE_ONE_IN {
+                leaf.share(memory);
+            }
+            let [low, high] = leaf.ends(memory);
+            let at = match group.leaves.is_empty() {
+                true => Box::default(),
+                false => separator(&group.high, &low),
+            };
+            if group.leaves.is_empty() {
+                group.low = low;
+            }
+            group.high = high;
+            group.leaves.push((at, leaf));
+        }
+        group
     }
-    let leaves = entries.chunks(LEAF * 3 / 4).map(|part| {
-        let mut leaf = Leaf {
-            shared: begin,
-            entries: part.to_vec(),
-        };
-        // Words that are alike make look-ups read keys.
-        if part.windows(2).any(|pair| pair[0].word == pair[1].word) {
-            leaf.share(memory);
-        }
-        leaf
-    });
-    (leaves.collect(), twice)
 }
 
 fn key_of(memory: &Memory, entry: &Entry) -> Vec<u8> {
@@ -194,38 +264,40 @@ impl Order {
         threads: usize,
         met: Vec<Keys>,
     ) -> Result<(Order, Option<u64>), Error> {
-        let begins = met.iter().filter(|keys| !keys.entries.is_empty());
+        let begins = met.iter().filter(|keys| !keys.is_empty());
         let Some(begin) = begins.map(|keys| keys.shared).min() else {
             return Ok((Order::default(), None));
         };
-        let met: Vec<Mutex<Keys>> = met.into_iter().map(Mutex::new).collect();
-        let runs = share_out(threads, met.len(), |number| {
-            let mut keys = std::mem::take(&mut *met[number].lock());
-            if begin < keys.guess.len() {
-                reword(memory, &mut keys.entries, begin);
+        let is_as_expected = met.iter().all(|keys| keys.parting.guess.len() == begin);
+        let met = match is_as_expected {
+            true => met,
+            false => part_anew(memory, threads, met, begin)?,
+        };
+        let met: Vec<Vec<Mutex<Vec<Entry>>>> = met
+            .into_iter()
+            .map(|keys| keys.groups.into_iter().map(Mutex::new).collect())
+            .collect();
+        let groups = share_out(threads, met.first().map_or(0, Vec::len), |number| {
+            let mut entries = Vec::new();
+            for groups in &met {
+                entries.append(&mut groups[number].lock());
             }
-            keys.entries.sort_unstable_by_key(|entry| entry.word);
-            Ok(keys.entries)
+            Ok(Group::of(memory, entries, begin))
         })?;
-        let ends = quantiles(&runs, threads);
-        let leaves = share_out(threads, ends.len(), |number| {
-            let from = number.checked_sub(1).map(|before| ends[before]);
-            let (from, to) = (from.flatten(), ends[number]);
-            Ok(leaves_of(memory, part_of(&runs, from, to), begin))
-        })?;
-        let twice = leaves.iter().find_map(|(_, twice)| *twice);
+        let (mut leaves, mut twice) = (Vec::new(), None);
         let mut before: Option<Vec<u8>> = None;
-        let leaves = leaves.into_iter().flat_map(|(leaves, _)| leaves);
-        let named = leaves.map(|leaf| {
-            let [low, high] = leaf.ends(memory);
-            let at = match &before {
-                None => Box::default(),
-                Some(before) => separator(before, &low),
+        for mut group in groups {
+            twice = twice.or(group.twice);
+            let Some((at, _)) = group.leaves.first_mut() else {
+                continue;
             };
-            before = Some(high);
-            (at, leaf)
-        });
-        let leaves = named.collect();
+            if let Some(before) = &before {
+                *at = separator(before, &group.low);
+            }
+            before = Some(group.high);
+            leaves.append(&mut group.leaves);
+        }
+        let leaves = leaves.into_iter().collect();
         Ok((Order { leaves }, twice))
     }
 
@@ -421,16 +493,19 @@ mod tests {
             let mut slots = slots.to_vec();
             slots.sort_unstable();
             let mut beginning = Beginning::default();
-            for slot in slots.iter().take(looks) {
+            let key_of = |slot: u64| {
                 let mut key = Vec::new();
-                self.memory.key_of(*slot, &mut key);
-                beginning.meet(&key);
-            }
+                self.memory.key_of(slot, &mut key);
+                key
+            };
+            let looks = &slots[..looks.min(slots.len())];
+            looks.iter().for_each(|slot| beginning.meet(&key_of(*slot)));
+            // Several groups, although there are few keys.
+            let parting = Parting::of(&self.memory, beginning, looks, 9 * GROUP as u64);
             let mut met: Vec<super::Keys> =
-                (0..threads).map(|_| super::Keys::new(&beginning)).collect();
+                (0..threads).map(|_| super::Keys::new(&parting)).collect();
             for &number in &slots {
-                let (slot, _) = self.memory.slot(number);
-                met[number as usize % threads].add(&self.memory, &slot, number);
+                met[number as usize % threads].add(&key_of(number), number);
             }
             let (order, twice) = Order::of(&self.memory, threads, met).unwrap();
             let distinct: BTreeSet<u64> = slots.iter().copied().collect();

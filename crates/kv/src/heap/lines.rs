@@ -84,6 +84,77 @@ pub(crate) struct Claim {
     from: u32,
 }
 
+/// Marks lines as taken, while other threads mark others: neighbours that come one after the other at once.
+/// [`Lines::count_adopted`] must follow.
+pub(crate) struct Adopting<'a> {
+    lines: &'a Lines,
+    /// Number of chunks, none of which is absent or a run.
+    chunks: u64,
+    /// Lines from `64 * word` on that are not marked yet.
+    word: u64,
+    bits: u64,
+    /// Each line is marked when it comes.
+    is_prompt: bool,
+}
+
+impl<'a> Adopting<'a> {
+    pub(crate) fn of(lines: &'a Lines, is_prompt: bool) -> Adopting<'a> {
+        Adopting {
+            lines,
+            chunks: lines.chunks(),
+            word: 0,
+            bits: 0,
+            is_prompt,
+        }
+    }
+
+    /// Marks these lines, or will.
+    ///
+    /// # Errors
+    /// A line that is taken, or does not exist: one of these, or one that came before and was not marked yet.
+    #[inline]
+    pub(crate) fn adopt(&mut self, line: u64, lines: u32) -> Result<(), u64> {
+        let (mut at, end) = (line, line.saturating_add(u64::from(lines)));
+        while at < end {
+            let (word, from) = (at / 64, (at % 64) as u32);
+            let part = (end - at).min(u64::from(64 - from)) as u32;
+            let bits = low_bits(part) << from;
+            if word != self.word {
+                self.flush()?;
+                self.word = word;
+            }
+            if self.bits & bits != 0 {
+                return Err(64 * word + u64::from((self.bits & bits).trailing_zeros()));
+            }
+            self.bits |= bits;
+            at += u64::from(part);
+        }
+        match self.is_prompt {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    /// Marks what has come and is not marked yet.
+    ///
+    /// # Errors
+    /// As [`Adopting::adopt`].
+    pub(crate) fn flush(&mut self) -> Result<(), u64> {
+        let bits = std::mem::take(&mut self.bits);
+        if bits == 0 {
+            return Ok(());
+        }
+        let taken = match self.lines.is_word(self.word, self.chunks) {
+            true => self.lines.adopt_word(self.word, bits),
+            false => bits,
+        };
+        match taken {
+            0 => Ok(()),
+            taken => Err(64 * self.word + u64::from(taken.trailing_zeros())),
+        }
+    }
+}
+
 impl Lines {
     /// `chunk_lines`: a multiple of 64. The caller uses the first `header_lines` lines of each chunk itself.
     pub(crate) fn new(chunk_lines: u32, header_lines: u32) -> Lines {
@@ -293,30 +364,20 @@ impl Lines {
         true
     }
 
-    /// As [`Lines::adopt_lines`], by several threads at once, of lines that may lie in several chunks.
-    /// Nothing may be taken before [`Lines::count_adopted`]. `false`: some of them are taken, or do not
-    /// exist; the others may be marked then.
-    #[inline]
-    pub(crate) fn adopt_together(&self, line: u64, lines: u32) -> bool {
-        let (mut at, end) = (line, line + u64::from(lines));
-        let mut is_free = true;
-        while at < end {
-            let (number, from) = self.place_of(at);
-            let part = (end - at).min(u64::from(self.chunk_lines - from)) as u32;
-            let Some(chunk) = self.chunk(number) else {
-                return false;
-            };
-            let state = chunk.state.load(Ordering::Relaxed);
-            if from < self.header_lines || matches!(state, ABSENT | RUN) {
-                return false;
-            }
-            masks(from, part, |word, bits| {
-                let before = chunk.taken[word].fetch_or(bits, Ordering::Relaxed);
-                is_free &= before & bits == 0;
-            });
-            at += u64::from(part);
+    /// Whether lines from `64 * word` on are of the first `chunks` chunks.
+    fn is_word(&self, word: u64, chunks: u64) -> bool {
+        word / u64::from(self.chunk_lines / 64) < chunks
+    }
+
+    /// As [`Lines::adopt_lines`], by several threads at once, for those of 64 lines from `64 * word` on that
+    /// have a bit. Nothing may be taken before [`Lines::count_adopted`]. Returns the bits of lines that are
+    /// taken already; those of headers are.
+    fn adopt_word(&self, word: u64, bits: u64) -> u64 {
+        let (number, from) = self.place_of(64 * word);
+        match self.known(number).taken.get(from as usize / 64) {
+            Some(taken) => taken.fetch_or(bits, Ordering::Relaxed) & bits,
+            None => unreachable!("a chunk has a word for each 64 of its lines"),
         }
-        is_free
     }
 
     /// Counts the lines that were adopted together, and sorts all chunks by what is free in them. There are

@@ -32,7 +32,7 @@ use everdram_pm::{Extent, Flushed, LINE, Lane, Pool, Secret};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-pub(crate) use lines::{Claim, Lines};
+pub(crate) use lines::{Adopting, Claim, Lines};
 pub(crate) use txn::{Redo, Txn};
 
 /// Bytes of a run before its object.

@@ -1,6 +1,6 @@
 //! Invariants of [`Lines`], in any order of taking and giving back.
 
-use super::lines::{Claim, Lines};
+use super::lines::{Adopting, Claim, Lines};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use std::collections::BTreeMap;
@@ -88,16 +88,23 @@ fn what_threads_adopt_together_is_taken_once() {
     // Every third line, of most chunks twice; a run over the border of two chunks; and what does not exist.
     let adopted: u32 = std::thread::scope(|scope| {
         let adopt = || {
+            let mut adopting = Adopting::of(&lines, true);
             let all = (64..63 * 64).step_by(3);
-            all.map(|line| u32::from(lines.adopt_together(line, 1)))
+            all.map(|line| u32::from(adopting.adopt(line, 1).is_ok()))
                 .sum::<u32>()
         };
         let other = scope.spawn(adopt);
         adopt() + other.join().unwrap()
     });
     assert_eq!(adopted, 62 * 64 / 3 + 1);
-    assert!(lines.adopt_together(64 + 1, 2) && lines.adopt_together(60, 4));
-    assert!(!lines.adopt_together(62, 1) && !lines.adopt_together(64 * 64, 1));
+    let mut late = Adopting::of(&lines, false);
+    assert_eq!(late.adopt(64 + 1, 2), Ok(()));
+    assert_eq!(late.adopt(64 + 2, 1), Err(64 + 2), "not marked yet");
+    assert_eq!(late.adopt(60, 4), Ok(()));
+    assert_eq!(late.adopt(64 * 64, 1), Ok(()));
+    assert_eq!(late.flush(), Err(64 * 64), "no such line");
+    assert_eq!(late.adopt(61, 6), Err(61), "marked before");
+    assert_eq!((late.adopt(62, 1), late.flush()), (Ok(()), Err(62)));
     lines.count_adopted();
     assert_eq!(lines.taken(), u64::from(adopted) + 2 + 4);
     assert_eq!(lines.free(), 64 * 64 - lines.taken());

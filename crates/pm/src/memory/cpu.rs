@@ -246,6 +246,14 @@ pub(crate) fn prefetch_line(line: *const u8) {
     }
 }
 
+/// Prefetches the first lines of bytes, up to four.
+#[inline]
+pub fn prefetch(bytes: &[u8]) {
+    for line in bytes.chunks(64).take(4) {
+        prefetch_line(line.as_ptr());
+    }
+}
+
 /// As [`prefetch_line`], for a line that is to be written.
 #[inline]
 #[cfg_attr(any(miri, not(target_arch = "x86_64")), allow(unused_variables))]

@@ -9,7 +9,7 @@ mod timing;
 mod walk;
 
 use super::Dstore;
-use super::layout::{BUSY, CELLS, GRAIN_BYTES, SEGMENTS, SLOT_BYTES, SLOTS};
+use super::layout::{BUSY, CELLS, GRAIN_BYTES, SEGMENTS, SLOT_BYTES, SLOTS, word_at};
 use super::machine::Objects;
 use super::memory::Memory;
 use super::order::Order;
@@ -106,7 +106,7 @@ pub(super) fn load(
     shadow.copy_out(threads, &|segment, at, bytes| {
         memory.store_at(segment, at, bytes);
         match segment {
-            SLOTS => refuse_busy(machine, memory, at, bytes.len() as u64),
+            SLOTS => refuse_busy(machine, memory, at, bytes),
             _ => Ok(()),
         }
     })?;
@@ -120,7 +120,8 @@ pub(super) fn load(
     let found = Found::read(pool, logs, machine, threads, &report)?;
     machine.is_recovering.store(false, Ordering::Relaxed);
     let (floor, records) = (found.floor(shadow), found.len() as u64);
-    found.by_object(threads, floor, |changes| {
+    let approach = |object| memory.prefetch(object);
+    found.by_object(threads, floor, &approach, |changes| {
         machine.apply(&mut { memory }, changes)
     })?;
     timing.next();
@@ -128,9 +129,10 @@ pub(super) fn load(
 }
 
 /// Refuses slots that are busy: no shadow has one, and readers would wait for ever.
-fn refuse_busy(machine: &Objects, memory: &Memory, at: u64, bytes: u64) -> Result<(), Error> {
-    for number in at / SLOT_BYTES..(at + bytes) / SLOT_BYTES {
-        let word = memory.words(number)[0];
+fn refuse_busy(machine: &Objects, memory: &Memory, at: u64, bytes: &[u8]) -> Result<(), Error> {
+    let slots = bytes.as_chunks::<{ SLOT_BYTES as usize }>().0;
+    for (number, slot) in (at / SLOT_BYTES..).zip(slots) {
+        let word = word_at(slot, 0);
         if word & BUSY != 0 {
             tolerate(
                 machine.damage.as_ref(),

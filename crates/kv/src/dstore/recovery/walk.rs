@@ -3,15 +3,19 @@
 //!
 //! Each thread collects objects in *rows*, by the first bits of their hashes, and enters a whole row at once:
 //! the lines of a part of the index lie close together, and are fetched side by side.
+//!
+//! Neighbours in the books are marked as taken together, so that two objects with the same room are found
+//! when the later one is marked, or a little after that. A salvage marks each object at once.
 
 use crate::concurrency::shares::share;
 use crate::dstore::Dstore;
 use crate::dstore::layout::{CELLS, GRAIN_BYTES, SLOTS_CHUNK, Slot, grains};
 use crate::dstore::memory::Memory;
-use crate::dstore::order::{Beginning, Keys};
+use crate::dstore::order::{Beginning, Keys, Parting};
 use crate::dstore::salvage;
 use crate::engine::damage::tolerate;
 use crate::error::{Error, corrupt};
+use crate::heap::Adopting;
 use crate::index::{KeyHash, Location, Parts};
 use everdram_pm::lock::lock;
 
@@ -19,8 +23,10 @@ use everdram_pm::lock::lock;
 const SHARE: u64 = 64 * SLOTS_CHUNK as u64;
 /// Objects of a row.
 const ROW: usize = 128;
-/// Slots that are looked at to guess how many live, and how their keys begin.
-const SAMPLE: u64 = 1 << 14;
+/// Entries of a row whose places in the index are fetched ahead, and objects whose cells are.
+const AHEAD: usize = 12;
+/// Slots that are looked at to guess how many live, and what their keys are like.
+const SAMPLE: u64 = 1 << 12;
 
 /// What the walk found, besides what it entered elsewhere.
 pub(super) struct Walked {
@@ -37,6 +43,9 @@ struct Walk<'a> {
     /// Hash and number of objects that are to enter the index, by part.
     rows: Vec<Vec<(KeyHash, u64)>>,
     keys: Keys,
+    slots: Adopting<'a>,
+    cells: Adopting<'a>,
+    blocks: Adopting<'a>,
     live: u64,
     /// The greatest LSN.
     latest: u64,
@@ -54,15 +63,20 @@ struct Walk<'a> {
 pub(super) fn all(dstore: &Dstore, slots: u64, threads: usize) -> Result<Walked, Error> {
     let blocks_end = dstore.room.blocks_end();
     adopt_parcels(dstore, blocks_end)?;
-    let (live, beginning) = look_around(dstore, slots);
+    let (live, parting) = look_around(dstore, slots);
     // Without this room the index grows as objects come, and reports then if memory is short.
     let _ = dstore.index.make_room(live);
     let parts = Parts::of(&dstore.index);
+    let room = &dstore.room;
+    let is_salvage = dstore.damage.is_some();
     let begin = || Walk {
         dstore,
         parts: &parts,
         rows: (0..parts.count()).map(|_| Vec::new()).collect(),
-        keys: Keys::new(&beginning),
+        keys: Keys::new(&parting),
+        slots: Adopting::of(&room.slots, is_salvage),
+        cells: Adopting::of(&room.cells, is_salvage),
+        blocks: Adopting::of(&room.blocks, is_salvage),
         live: 0,
         latest: 0,
         expiring: false,
@@ -74,6 +88,8 @@ pub(super) fn all(dstore: &Dstore, slots: u64, threads: usize) -> Result<Walked,
     let walks = share(threads, shares, begin, |walk, number| {
         let first = number as u64 * SHARE;
         for number in first.max(1)..(first + SHARE).min(slots) {
+            dstore.memory.prefetch(number + 2 * AHEAD as u64);
+            dstore.memory.prefetch_cells(number + AHEAD as u64);
             walk.slot(number)?;
         }
         Ok(())
@@ -88,6 +104,16 @@ pub(super) fn all(dstore: &Dstore, slots: u64, threads: usize) -> Result<Walked,
         for part in 0..walk.rows.len() {
             walk.enter(part)?;
         }
+        let Walk {
+            slots,
+            cells,
+            blocks,
+            ..
+        } = &mut walk;
+        let [slots, cells, blocks] = [slots, cells, blocks].map(Adopting::flush);
+        slots.map_err(|number| corrupt(0, format!("slot {number} is in use twice")))?;
+        cells.map_err(|grain| corrupt(0, format!("grain {grain} of the cells is in use twice")))?;
+        blocks.map_err(|number| corrupt(0, taken_twice(number)))?;
         walked.live += walk.live;
         walked.latest = walked.latest.max(walk.latest);
         walked.expiring |= walk.expiring;
@@ -96,30 +122,32 @@ pub(super) fn all(dstore: &Dstore, slots: u64, threads: usize) -> Result<Walked,
     Ok(walked)
 }
 
-/// An estimate of how many slots live, and of how their keys begin.
-fn look_around(dstore: &Dstore, slots: u64) -> (u64, Beginning) {
+/// An estimate of how many slots live, and of what their keys are like.
+fn look_around(dstore: &Dstore, slots: u64) -> (u64, Parting) {
     let (memory, step) = (&dstore.memory, slots.div_ceil(SAMPLE));
-    let (mut looks, mut live, mut beginning) = (0, 0, Beginning::default());
+    let (mut looks, mut live, mut beginning) = (0, Vec::new(), Beginning::default());
     let mut key = Vec::new();
     for number in (1..slots).step_by(step.max(1) as usize) {
         let (slot, _) = memory.slot(number);
         looks += 1;
         let has_key = memory.has_cell(slot.key_cell, slot.key_bytes as usize);
         if slot.lsn > dstore.floor() && !slot.is_dead && has_key {
-            live += 1;
+            live.push(number);
             key.clear();
             memory.key(&slot, &mut key);
             beginning.meet(&key);
         }
     }
-    (live * slots / looks.max(1), beginning)
+    let estimate = live.len() as u64 * slots / looks.max(1);
+    (estimate, Parting::of(memory, beginning, &live, estimate))
 }
 
 impl Walk<'_> {
     fn slot(&mut self, number: u64) -> Result<(), Error> {
         let (dstore, memory) = (self.dstore, &self.dstore.memory);
-        let (slot, _) = memory.slot(number);
-        if slot.lsn != 0 && dstore.damage.is_some() && !salvage::is_certain(dstore, number, &slot) {
+        // Nobody else has it, and none is busy: that was refused.
+        let slot = Slot::from_words(memory.words(number));
+        if slot.lsn != 0 && dstore.damage.is_some() && !self.is_certain(number, slot) {
             memory.publish(number, &Slot::default().buried(1), None, None);
             return Ok(());
         }
@@ -147,7 +175,7 @@ impl Walk<'_> {
         }
         self.expiring |= slot.expires_at_ms != 0;
         self.live += 1;
-        self.keys.add(memory, &slot, number);
+        self.keys.add(&self.key, number);
         let hash = KeyHash(slot.hash);
         let part = self.parts.part(hash);
         let Some(row) = self.rows.get_mut(part) else {
@@ -158,6 +186,11 @@ impl Walk<'_> {
             true => Ok(()),
             false => self.enter(part),
         }
+    }
+
+    #[cold]
+    fn is_certain(&self, number: u64, slot: Slot) -> bool {
+        salvage::is_certain(self.dstore, number, &slot)
     }
 
     /// Enters a row in the index.
@@ -172,48 +205,62 @@ impl Walk<'_> {
             return Ok(());
         };
         let _own = self.parts.own(part);
-        row.iter().for_each(|(hash, _)| index.prefetch(*hash));
-        for (hash, number) in row.drain(..) {
+        let prefetch = |(hash, _): &(KeyHash, u64)| index.prefetch(*hash);
+        row.iter().take(AHEAD).for_each(prefetch);
+        for (nth, &(hash, number)) in row.iter().enumerate() {
+            row.get(nth + AHEAD).map(prefetch);
             let Some(location) = Location::new(number) else {
                 unreachable!("number 0 is no slot");
             };
             let entered = index.insert_alone(hash, location, &mut rehash);
             entered.map_err(|error| Error::NoSpace(format!("the index in DRAM: {error}")))?;
         }
+        row.clear();
         Ok(())
     }
 
-    /// Marks what an object uses as taken.
+    /// Marks what an object uses as taken, and leaves its key in `self.key`.
     fn adopt(&mut self, number: u64, slot: &Slot) -> Result<(), Error> {
-        let (dstore, room) = (self.dstore, &self.dstore.room);
+        let dstore = self.dstore;
         let refuse = |what: &str| Err(corrupt(0, format!("slot {number}: {what}")));
+        let twice = |grain: u64| {
+            let what = format!("slot {number}, or one before it: grain {grain} is in use twice");
+            corrupt(0, what)
+        };
         let key = grains(slot.key_bytes as usize);
+        self.key.clear();
         if !has_cell(&dstore.memory, slot.key_cell, key) {
             return refuse("its key lies outside the cells");
         }
-        self.key.clear();
-        dstore.memory.key(slot, &mut self.key);
         // What pads the key counts, too: lookups compare whole words.
-        if dstore.hash(&self.key) != slot.hash || !dstore.memory.has_key(slot, &self.key) {
+        let is_padded = dstore.memory.key_and_padding(slot, &mut self.key);
+        if dstore.hash(&self.key) != slot.hash || !is_padded {
             return refuse("its key is not that of its hash");
         }
-        if !room.slots.adopt_together(number, 1) {
-            return refuse("the slot is in use twice");
+        if self.slots.adopt(number, 1).is_err() {
+            return refuse("the slot, or one before it, is in use twice");
         }
-        if !room.cells.adopt_together(slot.key_cell, key) {
-            return refuse("the cell of its key is in use twice");
-        }
+        self.cells.adopt(slot.key_cell, key).map_err(twice)?;
         let bytes = dstore.geometry.cell_bytes(slot.form, slot.length);
         if bytes > 0 {
             if !has_cell(&dstore.memory, slot.body, grains(bytes)) {
                 return refuse("its body lies outside the cells");
             }
-            if !room.cells.adopt_together(slot.body, grains(bytes)) {
-                return refuse("the cell of its body is in use twice");
-            }
+            self.cells.adopt(slot.body, grains(bytes)).map_err(twice)?;
         }
-        dstore.cell_of(slot, &mut self.cell);
-        adopt_blocks(dstore, slot, &self.cell, self.blocks_end)
+        match slot.form {
+            0 => Ok(()),
+            1 => adopt_block(slot.body, self.blocks_end, &mut self.blocks)
+                .map_err(|number| corrupt(0, taken_twice(number))),
+            _ => self.adopt_map(*slot),
+        }
+    }
+
+    #[inline(never)]
+    fn adopt_map(&mut self, slot: Slot) -> Result<(), Error> {
+        self.dstore.cell_of(&slot, &mut self.cell);
+        let (cell, blocks) = (&self.cell, &mut self.blocks);
+        adopt_blocks(self.dstore, &slot, cell, self.blocks_end, blocks)
     }
 }
 
@@ -223,27 +270,41 @@ fn has_cell(memory: &Memory, first: u64, count: u32) -> bool {
     first + u64::from(count) <= grains
 }
 
+/// Marks a block as taken, or names one that is already, or is outside of the file.
+#[inline]
+fn adopt_block(number: u64, end: u64, blocks: &mut Adopting<'_>) -> Result<(), u64> {
+    match number < end {
+        true => blocks.adopt(number, 1),
+        false => Err(number),
+    }
+}
+
 /// Marks the blocks of a value as taken. A map that cannot be read hides some of them, which stay free: the
 /// value is damaged in any case, and its reads say so.
-fn adopt_blocks(dstore: &Dstore, slot: &Slot, cell: &[u8], end: u64) -> Result<(), Error> {
-    let blocks = &dstore.room.blocks;
-    let mut taken_twice = None;
+fn adopt_blocks(
+    dstore: &Dstore,
+    slot: &Slot,
+    cell: &[u8],
+    end: u64,
+    blocks: &mut Adopting<'_>,
+) -> Result<(), Error> {
+    let mut refused = None;
     let walked = dstore.values.walk(slot, cell, &mut |block, _| {
-        if block.number < end && blocks.adopt_together(block.number, 1) {
-            return Ok(());
-        }
-        let number = block.number;
-        taken_twice = Some(format!(
-            "block {number} of the data file is in use twice, or outside of it"
-        ));
-        // Whoever forged it may have made a map that refers to itself.
-        Err(corrupt(0, ""))
+        adopt_block(block.number, end, blocks).map_err(|number| {
+            refused = Some(number);
+            // Whoever forged it may have made a map that refers to itself.
+            corrupt(0, "")
+        })
     });
-    match (taken_twice, walked) {
-        (Some(what), _) => Err(corrupt(0, what)),
+    match (refused, walked) {
+        (Some(number), _) => Err(corrupt(0, taken_twice(number))),
         (None, Ok(()) | Err(Error::Corrupt { .. })) => Ok(()),
         (None, Err(other)) => Err(other),
     }
+}
+
+fn taken_twice(number: u64) -> String {
+    format!("block {number} of the data file is in use twice, or outside of it")
 }
 
 /// Parcels that log records name are in use until those are reclaimed.
@@ -251,7 +312,8 @@ fn adopt_parcels(dstore: &Dstore, end: u64) -> Result<(), Error> {
     let parcels = std::mem::take(&mut *dstore.machine.parcels.lock());
     for (entry, slot, cell) in parcels {
         let mut runs = Vec::new();
-        let adopted = adopt_blocks(dstore, &slot, &cell, end).and_then(|()| {
+        let blocks = &mut Adopting::of(&dstore.room.blocks, true);
+        let adopted = adopt_blocks(dstore, &slot, &cell, end, blocks).and_then(|()| {
             dstore.values.walk(&slot, &cell, &mut |block, _| {
                 runs.push((block.number, 1));
                 Ok(())
