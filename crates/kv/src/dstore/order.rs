@@ -72,12 +72,12 @@ pub(super) struct Order {
 fn word_of(key: &[u8], from: usize) -> u64 {
     let rest = key.get(from..).unwrap_or(&[]);
     if let Some(word) = rest.first_chunk() {
-        return u64::from_be_bytes(*word);
+        return u64::from_le_bytes(*word).swap_bytes();
     }
     let mut word = [0; 8];
     let taken = rest.len().min(8);
     word[..taken].copy_from_slice(&rest[..taken]);
-    u64::from_be_bytes(word)
+    u64::from_le_bytes(word).swap_bytes()
 }
 
 fn shared(one: &[u8], other: &[u8]) -> usize {
@@ -278,10 +278,10 @@ impl Order {
             .map(|keys| keys.groups.into_iter().map(Mutex::new).collect())
             .collect();
         let groups = share_out(threads, met.first().map_or(0, Vec::len), |number| {
-            let mut entries = Vec::new();
-            for groups in &met {
-                entries.append(&mut groups[number].lock());
-            }
+            let own = |groups: &Vec<Mutex<_>>| std::mem::take(&mut *groups[number].lock());
+            let mut groups = met.iter().map(own);
+            let mut entries: Vec<Entry> = groups.next().unwrap_or_default();
+            groups.for_each(|mut more| entries.append(&mut more));
             Ok(Group::of(memory, entries, begin))
         })?;
         let (mut leaves, mut twice) = (Vec::new(), None);

@@ -24,7 +24,7 @@ const SHARE: u64 = 64 * SLOTS_CHUNK as u64;
 /// Objects of a row.
 const ROW: usize = 128;
 /// Entries of a row whose places in the index are fetched ahead, and objects whose cells are.
-const AHEAD: usize = 12;
+const AHEAD: usize = 20;
 /// Slots that are looked at to guess how many live, and what their keys are like.
 const SAMPLE: u64 = 1 << 12;
 
