@@ -81,12 +81,6 @@ impl Memory {
         self.slots.line(number as usize)
     }
 
-    /// Starts to fetch a slot.
-    #[inline]
-    pub(super) fn prefetch(&self, number: u64) {
-        self.slots.prefetch(number as usize);
-    }
-
     /// The hash in a slot, for the index, which has it.
     #[inline]
     pub(super) fn hash(&self, number: u64) -> u64 {
