@@ -106,7 +106,7 @@ fn limits_are_measured_one_by_one() {
         "multi-get-16",
         "load-huge-pages",
         "data-4k",
-        "data-4k-in-order",
+        "data-4k-random",
         "data-16k-delayed",
         "data-read-4k-disk",
         "arena-delayed",

@@ -290,23 +290,17 @@ fn calls(
     let put = |bytes, places| BarePut::new(&settings.dir, dir, (bytes, places), slowness);
     let file_bytes = (settings.records * BLOCK_BYTES as u64).clamp(FILE_BYTES, RANDOM_BYTES_MAX);
     let random = Places::Random { file_bytes };
-    let mut small = put(BLOCK_BYTES, random)?;
-    let mut large = put(4 * BLOCK_BYTES, random)?;
-    let mut ordered = put(BLOCK_BYTES, Places::InOrder)?;
-    let mut get = BareGet::new(small.file.path(), slowness)?;
+    let mut small = put(BLOCK_BYTES, Places::InOrder)?;
+    let mut large = put(4 * BLOCK_BYTES, Places::InOrder)?;
+    let mut anywhere = put(BLOCK_BYTES, random)?;
+    let mut get = BareGet::new(anywhere.file.path(), slowness)?;
     let mut loops: [Call<'_>; 4] = [
-        ("data-4k", "4 KiB written at random and synced", &mut || {
-            small.put()
-        }),
+        ("data-4k", "4 KiB written and synced", &mut || small.put()),
+        ("data-16k", "16 KiB written and synced", &mut || large.put()),
         (
-            "data-16k",
-            "16 KiB written at random and synced",
-            &mut || large.put(),
-        ),
-        (
-            "data-4k-in-order",
-            "4 KiB written behind the last and synced",
-            &mut || ordered.put(),
+            "data-4k-random",
+            "4 KiB written at random and synced",
+            &mut || anywhere.put(),
         ),
         ("data-read-4k", "4 KiB read at random", &mut || get.get()),
     ];

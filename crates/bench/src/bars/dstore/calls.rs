@@ -51,10 +51,10 @@ pub(super) fn puts(
         // The bare loop has a file as large as the store's.
         let records = ground.records(settings, bytes, 2)?;
         let mut bed = Bed::filled((settings, Group::Put), ground, (&corpus, records), |_| {})?;
-        let mut bare = ground.bare_put(settings, bytes, anywhere(records, bytes))?;
-        let mut ordered = ground.bare_put(settings, bytes, Places::InOrder)?;
-        let bares: [Call<'_>; 2] = [&mut || bare.put(), &mut || ordered.put()];
-        let (ours, [others, ordered]) =
+        let mut bare = ground.bare_put(settings, bytes, Places::InOrder)?;
+        let mut random = ground.bare_put(settings, bytes, anywhere(records, bytes))?;
+        let bares: [Call<'_>; 2] = [&mut || bare.put(), &mut || random.put()];
+        let (ours, [others, random]) =
             in_turns(settings, &mut bed, Workload::Overwrite, bares, outcome)?;
         let limit = format!("data-{}k", bytes >> 10);
         for (quantile, most) in QUANTILES.into_iter().zip(goals) {
@@ -63,11 +63,10 @@ pub(super) fn puts(
             let bar = percentile(what, &ours, limit, quantile, bounds);
             outcome.bars.push(bar);
         }
-        // What a store could save that writes its blocks one behind the other.
-        let what = (Group::Put, &*format!("{limit}, {}", ground.name()));
-        let in_order = format!("{limit}-in-order");
-        let against = (&*in_order, &ordered);
-        let bar = percentile(what, &others, against, 0.5, (0.0, None));
+        // Freed blocks are anywhere in the file, so a store does not write from end to end.
+        let what = (Group::Put, &*format!("put, {name}, at random"));
+        let random = (&*format!("{limit}-random"), &random);
+        let bar = percentile(what, &ours, random, 0.5, (0.0, None));
         outcome.bars.push(bar);
     }
     Ok(())
@@ -163,7 +162,7 @@ pub(super) fn threads(
     host.begin(Group::Threads, "put");
     let ground = Ground::Disk;
     let corpus = corpus(settings, BLOCK_BYTES);
-    let records = ground.records(settings, BLOCK_BYTES, 2)?;
+    let records = ground.records(settings, BLOCK_BYTES, 1)?;
     let mut bed = Bed::filled(
         (settings, Group::Threads),
         ground,
@@ -182,7 +181,7 @@ pub(super) fn threads(
     let (mut ours, mut bare) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
     for _ in 0..settings.repeat {
         for (at, threads) in counts.into_iter().enumerate() {
-            bare[at].push(bare_rate(settings, (ground, records), threads)?);
+            bare[at].push(bare_rate(settings, ground, threads)?);
             let passed = bed.pass(&mut scripts[at], operations[at], how, outcome)?;
             ours[at].push(passed.sample.rate());
         }
@@ -199,15 +198,10 @@ pub(super) fn threads(
     Ok(())
 }
 
-/// Bare puts a second of so many threads, each on a file of its own, all as large as that of a store.
-fn bare_rate(
-    settings: &Settings,
-    (ground, records): (Ground, u64),
-    threads: usize,
-) -> Result<f64, Error> {
-    let places = anywhere(records.div_ceil(threads as u64), BLOCK_BYTES);
+/// Bare puts a second of so many threads, each on a file of its own.
+fn bare_rate(settings: &Settings, ground: Ground, threads: usize) -> Result<f64, Error> {
     let bare: Result<Vec<_>, Error> = (0..threads)
-        .map(|_| ground.bare_put(settings, BLOCK_BYTES, places))
+        .map(|_| ground.bare_put(settings, BLOCK_BYTES, Places::InOrder))
         .collect();
     let one = |_, mut bare: crate::limits::data::BarePut| {
         Ok(time_each(settings.time(), &mut || bare.put())?.0.rate())
@@ -269,23 +263,37 @@ pub(super) fn processor(
     let corpus = corpus(settings, BLOCK_BYTES);
     let records = ground.records(settings, BLOCK_BYTES, 2)?;
     let mut bed = Bed::filled((settings, Group::Cpu), ground, (&corpus, records), |_| {})?;
-    let mut bare = ground.bare_put(settings, BLOCK_BYTES, anywhere(records, BLOCK_BYTES))?;
+    let limits = [
+        ("data-4k", Places::InOrder, 0.5),
+        ("data-4k-random", anywhere(records, BLOCK_BYTES), 0.0),
+    ];
+    let mut bares = Vec::new();
+    for (_, places, _) in limits {
+        bares.push((ground.bare_put(settings, BLOCK_BYTES, places)?, Vec::new()));
+    }
     let how = (1, Timing::Throughput);
     let mut script = bed.script(Workload::Overwrite, 1);
     let operations = bed.warm_up(&mut script, how)?;
-    let (mut ours, mut others) = (Vec::new(), Vec::new());
+    let mut ours = Vec::new();
     for _ in 0..settings.repeat {
-        let watch = Stopwatch::start();
-        for _ in 0..operations {
-            bare.put()?;
+        for (bare, samples) in &mut bares {
+            let watch = Stopwatch::start();
+            for _ in 0..operations {
+                bare.put()?;
+            }
+            samples.push(watch.stop(operations));
         }
-        others.push(watch.stop(operations));
         ours.push(bed.pass(&mut script, operations, how, outcome)?.sample);
     }
-    let (says, limit) = ("put, 4 KiB, memory, processor time", ("data-4k", &*others));
-    outcome
-        .bars
-        .push(share(Group::Cpu.name(), says, &ours, limit, 0.5));
+    for ((limit, places, least), (_, samples)) in limits.into_iter().zip(&bares) {
+        let says = match places {
+            Places::InOrder => "put, 4 KiB, memory, processor time",
+            Places::Random { .. } => "put, 4 KiB, memory, processor time, at random",
+        };
+        let against = (limit, &**samples);
+        let bar = share(Group::Cpu.name(), says, &ours, against, least);
+        outcome.bars.push(bar);
+    }
     Ok(())
 }
 
