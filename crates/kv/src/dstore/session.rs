@@ -12,6 +12,7 @@ use super::Dstore;
 use super::blocks::Staged;
 use super::layout::Slot;
 use super::room::{Claims, Freed};
+use super::steps;
 use crate::concurrency::epoch;
 use crate::concurrency::retired::Retired;
 use crate::concurrency::stripes::{Backoff, StripeId};
@@ -391,9 +392,13 @@ impl Backend for DstoreSession {
             epoch,
             ..
         } = &mut *self;
+        let begun = steps::begin();
         engine.values.copy_ahead(staged, value);
+        begun.end(steps::Step::Ahead);
         engine.prefetch_slot(&epoch.pin(), hash);
+        let begun = steps::begin();
         engine.values.sum_ahead(staged);
+        begun.end(steps::Step::Ahead);
         let seen = self.find_held(hash, key);
         let change = Change::Put {
             value,

@@ -9,6 +9,8 @@ pub(super) enum Step {
     Prepare,
     /// The value is copied and summed.
     Stage,
+    /// The same, before the key is looked up.
+    Ahead,
     /// Blocks are written, and the write is made durable.
     Data,
     /// Records are appended to a log, and fenced.
@@ -43,7 +45,7 @@ mod clock {
     use std::time::Instant;
 
     /// Nanoseconds, by [`Step`].
-    static SPENT: [AtomicU64; 6] = [const { AtomicU64::new(0) }; 6];
+    static SPENT: [AtomicU64; 7] = [const { AtomicU64::new(0) }; 7];
     /// Writes shown.
     static WRITES: AtomicU64 = AtomicU64::new(0);
 
@@ -92,7 +94,7 @@ mod clock {
         Taken {
             writes: WRITES.load(Relaxed),
             data_ns: spent(Step::Data),
-            stage_ns,
+            stage_ns: stage_ns + spent(Step::Ahead),
             metadata_ns: room_ns + spent(Step::Show).saturating_sub(order_ns),
             order_ns,
             log_ns: spent(Step::Log),
