@@ -64,7 +64,7 @@ pub(crate) struct Arguments {
     /// Engine of the server
     #[arg(long, default_value_t, value_parser = engine())]
     engine: EngineKind,
-    /// Engine dstore: where the values are, a new file or a block device whose first 8 KiB are zeros
+    /// Engine dstore: where the values are, a new file, or a block device whose first MiB is zeros
     /// [default: the file `data` in the pool's directory]
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,

@@ -202,7 +202,7 @@ impl Values {
     /// [`Values::sum_ahead`] is the rest of it.
     #[inline]
     pub(super) fn copy_ahead(&self, staged: &mut Staged, value: &[u8]) {
-        debug_assert!(staged.ahead.is_empty(), "two values are copied ahead");
+        staged.forget_ahead();
         let (block, form) = (self.block_bytes(), self.geometry.form(value.len() as u64));
         let mut from = staged.used;
         // A part of it must not be written while it is staged.
@@ -560,10 +560,5 @@ impl Staged {
 
     pub(super) fn is_empty(&self) -> bool {
         self.runs.is_empty()
-    }
-
-    /// Bytes that wait.
-    pub(super) fn len(&self) -> usize {
-        self.used
     }
 }

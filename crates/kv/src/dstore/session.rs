@@ -13,6 +13,7 @@ use super::blocks::Staged;
 use super::layout::Slot;
 use super::room::{Claims, Freed};
 use super::steps;
+use super::write::{Body, Write};
 use crate::concurrency::epoch;
 use crate::concurrency::retired::Retired;
 use crate::concurrency::stripes::{Backoff, StripeId};
@@ -400,13 +401,11 @@ impl Backend for DstoreSession {
         engine.values.sum_ahead(staged);
         begun.end(steps::Step::Ahead);
         let seen = self.find_held(hash, key);
-        let change = Change::Put {
-            value,
+        let what = Write::Put {
+            body: Body::Ahead(value),
             expires_at_ms,
         };
-        let submitted = self.submit(taken, key, &seen, change);
-        self.staged.forget_ahead();
-        submitted
+        self.write(taken, key, &seen, what)
     }
 
     #[inline]

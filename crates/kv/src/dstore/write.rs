@@ -22,8 +22,6 @@ use std::sync::atomic::Ordering;
 
 /// What a commit frees is left to all sessions at once if it is more than so many slots, cells and blocks.
 const HANDED_OVER: u64 = 256;
-/// Bytes of staged blocks after which a session commits by itself.
-const STAGED_COMMIT: usize = 4 << 20;
 
 /// What is done to an object.
 #[derive(Clone, Copy)]
@@ -36,6 +34,8 @@ pub(super) enum Write<'a> {
 #[derive(Clone, Copy)]
 pub(super) enum Body<'a> {
     Whole(&'a [u8]),
+    /// The same, copied ahead.
+    Ahead(&'a [u8]),
     /// The old state's with a part changed; it has a map.
     Part(Patch<'a>),
 }
@@ -76,8 +76,7 @@ impl DstoreSession {
             Ok(pending) => {
                 begun.end(Step::Prepare);
                 self.pending.push(pending);
-                let is_enough = self.pending.len() >= PENDING_MAX;
-                match is_enough || self.staged.len() >= STAGED_COMMIT {
+                match self.pending.len() >= PENDING_MAX {
                     true => self.commit_all(),
                     false => Ok(()),
                 }
@@ -150,6 +149,17 @@ impl DstoreSession {
         what: Write<'_>,
     ) -> Result<Pending, Error> {
         debug_assert!(self.holds(taken.stripe), "a write without its key's stripe");
+        let is_ahead = matches!(
+            what,
+            Write::Put {
+                body: Body::Ahead(_),
+                ..
+            }
+        );
+        if !is_ahead {
+            // A put that panicked may have left what it had copied.
+            self.staged.forget_ahead();
+        }
         let (begin, freed, runs) = (self.operations.len(), self.freed.len(), self.runs.len());
         let point = self.staged.point();
         let old = (seen.at.number != 0).then_some(seen.at.slot);
@@ -322,7 +332,7 @@ impl DstoreSession {
     ) -> Result<New, Error> {
         let runs = self.runs.len();
         let length = match body {
-            Body::Whole(value) => value.len() as u64,
+            Body::Whole(value) | Body::Ahead(value) => value.len() as u64,
             Body::Part(patch) => patch.length,
         };
         let geometry = self.engine.geometry;
@@ -337,7 +347,7 @@ impl DstoreSession {
             Vec::new(),
         );
         let part = match body {
-            Body::Whole(_) => None,
+            Body::Whole(_) | Body::Ahead(_) => None,
             Body::Part(patch) => {
                 self.engine.cell_of(&before, &mut cell);
                 Some((Arc::clone(&self.engine), patch))
@@ -418,7 +428,7 @@ impl DstoreSession {
         })();
         let result = result.and_then(|()| match (body, &mut editor) {
             (_, Some(editor)) => self.fill_part(&mut slot, editor, runs),
-            (Body::Whole(value), None) => self.fill(&mut slot, value, runs),
+            (Body::Whole(value) | Body::Ahead(value), None) => self.fill(&mut slot, value, runs),
             (Body::Part(_), None) => unreachable!("a part is changed without an editor"),
         });
         if let Err(error) = result {

@@ -53,7 +53,13 @@ pub(crate) fn recovered(
     path: &Path,
     options: &Options,
 ) -> Result<Arc<dyn Recovered>, Error> {
-    match EngineKind::from_number(pool.engine()) {
+    let kind = EngineKind::from_number(pool.engine());
+    if let Some(data) = &options.dstore.data
+        && kind != Some(EngineKind::Dstore)
+    {
+        return Err(no_data_file(data));
+    }
+    match kind {
         Some(EngineKind::Viper) => Ok(Viper::over(pool, path, options)?),
         Some(EngineKind::Bullet) => Ok(Bullet::over(pool, path, options)?),
         Some(EngineKind::Dstore) => Ok(Dstore::over(pool, path, options)?),
@@ -65,12 +71,24 @@ pub(crate) fn recovered(
     }
 }
 
+fn no_data_file(data: &Path) -> Error {
+    let data = data.display();
+    Error::Options(format!(
+        "{data}: only the engine dstore has a data file; ask for that engine, or name none"
+    ))
+}
+
 /// The engine number and geometry words for the superblock of a new pool.
 ///
 /// # Errors
 /// [`Error::Options`]: the engine cannot have such a pool.
 pub(crate) fn identity(options: &Options) -> Result<(u32, [u64; 8]), Error> {
-    let kind = options.engine.unwrap_or_default();
+    // Whoever names a data file wants the engine that has one.
+    let kind = match (options.engine, &options.dstore.data) {
+        (Some(EngineKind::Dstore) | None, Some(_)) => EngineKind::Dstore,
+        (Some(_), Some(data)) => return Err(no_data_file(data)),
+        (asked, None) => asked.unwrap_or_default(),
+    };
     let geometry = match kind {
         EngineKind::Viper => viper::geometry(options)?,
         EngineKind::Bullet => bullet::geometry(options)?,
@@ -89,4 +107,35 @@ pub(crate) fn pool(path: &Path, options: &Options) -> Result<Arc<Pool>, Error> {
         None => EngineKind::ALL.iter().map(|kind| kind.number()).collect(),
     };
     pool_of(path, options, identity(options)?, engines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+
+    #[test]
+    fn a_data_file_is_of_the_engine_that_has_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let mut options = Options {
+            engine: Some(EngineKind::Viper),
+            ..Options::default()
+        };
+        drop(Store::open(path("viper"), &options).unwrap());
+        options.dstore.data = Some(path("data"));
+        for pool in ["viper", "new"] {
+            let refused = Store::open(path(pool), &options).err().unwrap();
+            assert!(refused.to_string().contains("dstore"), "{refused}");
+        }
+        assert!(!path("new").exists() && !path("data").exists());
+        options.engine = None;
+        let refused = Store::open(path("viper"), &options).err().unwrap();
+        assert!(refused.to_string().contains("dstore"), "{refused}");
+        // Naming it asks for the engine.
+        drop(Store::open(path("new"), &options).unwrap());
+        options.engine = Some(EngineKind::Dstore);
+        drop(Store::open(path("new"), &options).unwrap());
+        assert!(path("data").exists());
+    }
 }

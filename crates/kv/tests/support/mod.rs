@@ -175,7 +175,9 @@ impl Bed {
         options.bullet.front_bytes = self.front_bytes;
         options.dstore.logs = 4;
         options.dstore.log_bytes = 64 << 10;
-        options.dstore.data.clone_from(&self.data);
+        if self.engine == EngineKind::Dstore {
+            options.dstore.data.clone_from(&self.data);
+        }
         options.clock = Some(clock_of(&self.clock));
         options
     }
@@ -241,10 +243,10 @@ fn block_device() -> Option<PathBuf> {
     std::env::var_os("EVERDRAM_TEST_DATA").map(PathBuf::from)
 }
 
-/// Clears the header of the values of another pool.
+/// Clears the beginning, as a new pool asks for.
 fn forget_data(device: &Path) {
     let file = std::fs::File::options().write(true).open(device).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 8192], 0).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &vec![0; 1 << 20], 0).unwrap();
     file.sync_all().unwrap();
 }
 

@@ -29,6 +29,8 @@ use std::sync::Arc;
 
 /// Name of the data file in a pool's directory.
 const DATA: &str = "data";
+/// A new pool takes no file that has anything in so many bytes: it may be somebody else's.
+const BLANK_BYTES: u64 = 1 << 20;
 /// The random part of a token.
 const RANDOM_BITS: u32 = 24;
 
@@ -176,8 +178,7 @@ fn open_file(
             source: Errno::BUSY,
             ..
         }) => {
-            let what =
-                "this device is mounted or open elsewhere; unmount it, or stop that process first";
+            let what = "this device or a part of it is mounted or open elsewhere; unmount it, or stop that process first";
             return Err(unpaired(&path, what));
         }
         other => other?,
@@ -229,16 +230,32 @@ fn check_blank(file: &File, copies: &[Found; 2], incarnation: u64) -> Result<Opt
         Found::Header(header) => header.token >> RANDOM_BITS <= incarnation,
         Found::Foreign | Found::Damaged => false,
     };
-    match copies.iter().all(is_ours) {
+    let is_blank = copies.iter().all(|found| matches!(found, Found::Blank));
+    let is_free = match is_blank {
+        // Nor does it hold anything else: file systems and volumes have their marks behind the header, too.
+        true => begins_with_zeros(file)?,
+        false => copies.iter().all(is_ours),
+    };
+    match is_free {
         true => Ok(None),
         false => Err(unpaired(
             file.path(),
             format!(
                 "the pool is new, and this file is not empty; remove it (of a device that nobody needs, clear the \
-                 first {HEADER_BYTES} bytes), or name another file"
+                 first {} KiB), or name another file",
+                BLANK_BYTES >> 10
             ),
         )),
     }
+}
+
+/// Whether the first [`BLANK_BYTES`] of a file are zeros, as far as it has them.
+fn begins_with_zeros(file: &File) -> Result<bool, Error> {
+    let bytes = file.length()?.min(BLANK_BYTES);
+    let mut beginning = vec![0; bytes as usize];
+    file.pread_exact(0, &mut beginning)
+        .map_err(|source| file.error("reading the beginning of the data file", source))?;
+    Ok(beginning.iter().all(|byte| *byte == 0))
 }
 
 /// The token of a copy that fits the pool.

@@ -238,6 +238,14 @@ fn another_pools_file_and_a_missing_one_are_refused() {
     let new = tempfile::tempdir().unwrap();
     std::fs::write(new.path().join("data"), vec![3; 8192]).unwrap();
     assert!(refused(new.path()).contains("not empty"));
+    // A file system has its mark behind what a header would take.
+    let mut bytes = vec![0; 1 << 20];
+    bytes[0x1_0040] = b'_';
+    std::fs::write(new.path().join("data"), &bytes).unwrap();
+    assert!(refused(new.path()).contains("not empty"));
+    bytes.fill(0);
+    std::fs::write(new.path().join("data"), &bytes).unwrap();
+    drop(open(new.path()));
 }
 
 /// On files, the redo log makes blocks durable before a record that may name them.

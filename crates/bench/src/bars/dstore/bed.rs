@@ -144,8 +144,10 @@ impl<'a> Bed<'a> {
     ) -> Result<Bed<'a>, Error> {
         let data = Place::within(ground.data_dir(settings))?;
         let mut opener = ground.opener();
-        opener.dstore.data = Some(data_file(&data));
         set(&mut opener);
+        if opener.engine == EngineKind::Dstore {
+            opener.dstore.data = Some(data_file(&data));
+        }
         let fixture = Fixture::open(&opener, ground.pool_dir(settings), corpus, records)?;
         fixture.load(records, 1)?;
         Ok(Bed {
