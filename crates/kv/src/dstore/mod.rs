@@ -24,6 +24,7 @@ mod baselines;
 mod batch;
 mod blocks;
 mod check;
+mod commit;
 mod edit;
 mod layout;
 mod machine;

@@ -88,7 +88,7 @@ const STORIES: [Story; 2] = [
         profile: Profile::Variable,
         before: |values| fill(values, 9),
         fault: Fault::Kill,
-        fence: ("dstore/write.rs", 0),
+        fence: ("dstore/commit.rs", 0),
         after: |_| read_all(),
     },
 ];

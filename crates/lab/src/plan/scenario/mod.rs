@@ -358,7 +358,7 @@ fn emptied_in_caches(engine: EngineKind) -> Scenario {
         puts.into_iter().chain([(0, Call::Clear)]).collect()
     });
     let fence = match engine {
-        EngineKind::Dstore => "dstore/write.rs",
+        EngineKind::Dstore => "dstore/commit.rs",
         _ => "viper/batch.rs",
     };
     plan.fault = Fault::Kill(before_a_fence(&plan, (fence, 0)));
