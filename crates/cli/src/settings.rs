@@ -104,7 +104,8 @@ pub(crate) struct Layer {
     #[arg(long, env = "EVERDRAM_FRONT_BYTES", value_name = "SIZE")]
     front_bytes: Option<String>,
     /// Engine dstore: where the values are, a regular file (created for a new pool) or a block device; the
-    /// pool remembers it [default: the file `data` in the pool's directory]
+    /// pool remembers it. A new pool gets that engine then [default: the file `data` in the pool's
+    /// directory]
     #[arg(long, env = "EVERDRAM_DATA", value_name = "PATH")]
     data: Option<PathBuf>,
     /// Engine dstore: the data file grows no further than this [default: 16TiB]

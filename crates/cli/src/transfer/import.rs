@@ -38,7 +38,8 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "server", value_parser = engine())]
     engine: Option<EngineKind>,
     /// Engine dstore: where the values are, a regular file (created for a new pool) or a block device; the
-    /// pool remembers it [default: the file `data` in the pool's directory]
+    /// pool remembers it. A new pool gets that engine then [default: the file `data` in the pool's
+    /// directory]
     #[arg(long, value_name = "PATH", conflicts_with = "server")]
     data: Option<PathBuf>,
     /// Format of the file; without it, the name decides: `.resp` or TSV

@@ -4,10 +4,11 @@
 //! # The story of one put of 4 KiB
 //! 1. The session takes the key's stripe ([`crate::concurrency::stripes`]) and finds the object's slot
 //!    through the index. The slot is the paper's metadata page: length, expiry, key, and where the value is.
-//! 2. It takes a block of the data file from its own chunk ([`room`]), copies the value into its write
-//!    buffer, and sums it ([`blocks`]). A new object also gets a slot and a cell for its key. The write is
-//!    *submitted*.
-//! 3. `commit` writes the buffer, blocks that are neighbours together, and makes it durable. On the `file`
+//!    While index and slot come from memory, it copies the value into its write buffer and sums it
+//!    ([`blocks`]).
+//! 2. It takes a block of the data file from its own chunk ([`room`]). A new object also gets a slot and a
+//!    cell for its key. The write is *submitted*.
+//! 3. [`commit`] writes the buffer, blocks that are neighbours together, and makes it durable. On the `file`
 //!    medium the redo log does that.
 //! 4. It appends an entry to a log, with the object's whole new state and without the value, and fences it:
 //!    now the write survives. No log is held across input or output.

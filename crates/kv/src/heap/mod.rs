@@ -20,6 +20,7 @@
 //! - Headers of later chunks of a run are data. So the run's descriptor exists before any of them is
 //!   overwritten, and disappears after all of them are headers again.
 
+mod adopting;
 mod lines;
 #[cfg(test)]
 mod tests;
@@ -32,7 +33,8 @@ use everdram_pm::{Extent, Flushed, LINE, Lane, Pool, Secret};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-pub(crate) use lines::{Adopting, Claim, Lines};
+pub(crate) use adopting::Adopting;
+pub(crate) use lines::{Claim, Lines};
 pub(crate) use txn::{Redo, Txn};
 
 /// Bytes of a run before its object.

@@ -1,6 +1,7 @@
 //! Invariants of [`Lines`], in any order of taking and giving back.
 
-use super::lines::{Adopting, Claim, Lines};
+use super::adopting::Adopting;
+use super::lines::{Claim, Lines};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use std::collections::BTreeMap;

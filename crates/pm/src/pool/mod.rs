@@ -112,7 +112,7 @@ pub struct Pool {
     pub(crate) region: Arc<Region>,
     pub(crate) kind: FlushKind,
     pub(crate) delay: Option<Delay>,
-    /// The delay model of its data file, once that is open.
+    /// The path of its data file and the delay model of that, once it is open.
     pub(crate) data: OnceLock<(PathBuf, Option<&'static DiskPreset>)>,
     pub(crate) secret: Secret,
     pub(crate) header: Arc<Header>,
