@@ -88,7 +88,8 @@ impl Machine {
         self.disk(DiskStep::Sync { file, ok: true });
         self.fence();
         self.disk(DiskStep::Rename { file, name });
-        self.disk(DiskStep::SyncDirectory { ok: true });
+        let folder = String::new();
+        self.disk(DiskStep::SyncDirectory { folder, ok: true });
         self.file = (file, generation, 1 + KEYS as u64);
     }
 

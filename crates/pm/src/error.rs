@@ -81,13 +81,22 @@ pub enum Error {
         /// Why.
         what: String,
     },
-    /// The data file does not belong to the pool, or one of the two is an older copy. Nothing was changed.
+    /// The data file, or the shelf, is missing or does not belong to the pool, or one of the two is an older
+    /// copy. Nothing was changed.
     #[error("{path}: {what}", path = .path.display())]
     Unpaired {
-        /// The data file.
+        /// The data file, or the shelf.
         path: PathBuf,
         /// Why, and what to do.
         what: String,
+    },
+    /// A file ends before the bytes that were asked for.
+    #[error("{path}: the file ends before byte {end}", path = .path.display())]
+    EndOfFile {
+        /// The file.
+        path: PathBuf,
+        /// The end of what was to be read.
+        end: u64,
     },
     /// The disk or the pool's size limit is reached. Nothing changed; reads go on.
     #[error("{path}: no room to {what}; free disk space or raise the pool's size limit", path = .path.display())]

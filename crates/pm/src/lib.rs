@@ -61,6 +61,7 @@ mod medium;
 mod memory;
 mod poison;
 mod pool;
+mod shelf;
 
 pub use blocks::{Blocks, BlocksOptions, HINT_BYTES, Mark};
 pub use checksum::Secret;
@@ -81,3 +82,4 @@ pub use pool::inspect::PoolInfo;
 pub use pool::probe::{Probe, probe};
 pub use pool::superblock::{DATA_AT, ROOT_AT, ROOT_BYTES};
 pub use pool::{Damage, Pool, PoolOptions};
+pub use shelf::{Shelf, ShelfFile};

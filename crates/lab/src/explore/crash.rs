@@ -325,7 +325,7 @@ fn disk_shape(step: &DiskStep) -> [u64; 4] {
         DiskStep::SetLen { file, bytes } => [11, u64::from(*file), *bytes, 0],
         DiskStep::Allocate { file, at, bytes } => [12, u64::from(*file), *at, *bytes],
         DiskStep::Sync { file, ok } => [13, u64::from(*file), u64::from(*ok), 0],
-        DiskStep::SyncDirectory { ok } => [14, u64::from(*ok), 0, 0],
+        DiskStep::SyncDirectory { ok, .. } => [14, u64::from(*ok), 0, 0],
         DiskStep::Rename { file, .. } => [15, u64::from(*file), 0, 0],
     }
 }

@@ -2,6 +2,7 @@
 
 use super::explain::{Loss, event};
 use crate::explore::crash::Crash;
+use crate::medium::directory::is_in;
 use crate::medium::lines::{Mute, Muted, key};
 use crate::medium::sectors::{Part, SECTOR, Sectors, part};
 use crate::medium::unit::{FILES, Unit};
@@ -31,7 +32,7 @@ pub(crate) fn losses(
             .iter()
             .map(|&step| format!("without {} (step {step})", event(&trace[step as usize])))
             .collect();
-        sites.push(sync(crash, trace, &stretch, mute));
+        sites.push(sync(crash, trace, (&stretch, file), mute));
         losses.push(Loss {
             place: place(file, &stretch),
             sites,
@@ -94,7 +95,12 @@ fn place(file: &str, stretch: &Stretch) -> String {
 }
 
 /// The sync that would have made it certain.
-fn sync(crash: &Crash, trace: &[Step], stretch: &Stretch, mute: Option<Mute>) -> String {
+fn sync(
+    crash: &Crash,
+    trace: &[Step],
+    (stretch, file): (&Stretch, &str),
+    mute: Option<Mute>,
+) -> String {
     let newest = stretch.steps.last().copied().unwrap_or_default();
     let mut failed = None;
     for (id, step) in trace.iter().enumerate().skip(newest as usize + 1) {
@@ -102,10 +108,12 @@ fn sync(crash: &Crash, trace: &[Step], stretch: &Stretch, mute: Option<Mute>) ->
             continue;
         };
         let (covers, ok) = match call {
-            DiskStep::Sync { file, ok } => {
-                (*file == stretch.file && stretch.part != Part::Entry, *ok)
+            DiskStep::Sync { file: synced, ok } => {
+                (*synced == stretch.file && stretch.part != Part::Entry, *ok)
             }
-            DiskStep::SyncDirectory { ok } => (stretch.part == Part::Entry, *ok),
+            DiskStep::SyncDirectory { folder, ok } => {
+                (stretch.part == Part::Entry && is_in(folder, file), *ok)
+            }
             _ => continue,
         };
         let is_muted = mute.is_some_and(|mute| mute.what == Muted::Sync && mute.site == key(site));

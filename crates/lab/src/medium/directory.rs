@@ -1,15 +1,21 @@
-//! The names of a disk: which file each entry of the directory stands for.
+//! The names of a disk: which file each entry of the directory, and of its folders, stands for.
 //!
-//! 1. Until the directory is synced, a changed entry is as it was before any of its changes, or after.
+//! 1. Until its folder is synced, a changed entry is as it was before any of its changes, or after.
 //! 2. A rename is atomic: a crash never leaves the file under both names, nor under none.
 //! 3. Entries that no rename connects are independent of each other. Entries that a rename connects may still
-//!    be in any combination that was possible before it. So images only get more until the directory is
+//!    be in any combination that was possible before it. So images only get more until their folder is
 //!    synced.
-//! 4. A failed sync of the directory loses nothing: kernels keep metadata, and the next sync may succeed.
+//! 4. A failed sync of a folder loses nothing: kernels keep metadata, and the next sync may succeed.
 
 use super::unit::Unit;
 use crate::run::trace::StepId;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Whether a name is in a folder itself; see [`Disk`](everdram_pm::lab::Disk).
+pub(crate) fn is_in(folder: &str, name: &str) -> bool {
+    let inside = name.strip_prefix(folder);
+    inside.is_some_and(|name| !name.contains('/'))
+}
 
 /// Files by name.
 pub(super) type Names = BTreeMap<String, u32>;
@@ -117,11 +123,17 @@ impl Directory {
         self.groups.sort_unstable_by_key(Group::number);
     }
 
-    /// The directory was synced.
-    pub(super) fn sync(&mut self) {
-        if !self.groups.is_empty() {
-            self.certain.clone_from(&self.seen);
-            self.groups.clear();
+    /// A folder was synced.
+    pub(super) fn sync(&mut self, folder: &str) {
+        // Renames stay in their folder, so a group is in one.
+        let is_synced = |group: &Group| group.names.iter().any(|name| is_in(folder, name));
+        for group in self.groups.extract_if(.., |group| is_synced(group)) {
+            for name in group.names {
+                match self.seen.get(&name) {
+                    Some(file) => self.certain.insert(name, *file),
+                    None => self.certain.remove(&name),
+                };
+            }
         }
     }
 

@@ -139,7 +139,7 @@ impl Sectors {
                     entry.sync(*ok);
                 }
             }
-            DiskStep::SyncDirectory { ok: true } if !muted => self.directory.sync(),
+            DiskStep::SyncDirectory { folder, ok: true } if !muted => self.directory.sync(folder),
             DiskStep::Sync { .. } | DiskStep::SyncDirectory { .. } => {}
         }
     }

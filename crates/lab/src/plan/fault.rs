@@ -52,7 +52,7 @@ impl Faults {
     pub fn answer(&self, event: &DiskEvent<'_>) -> Answer {
         let answer = match *event {
             // Below zero it never becomes zero again.
-            DiskEvent::Sync { .. } | DiskEvent::SyncDirectory => {
+            DiskEvent::Sync { .. } | DiskEvent::SyncDirectory { .. } => {
                 match self.syncs.fetch_sub(1, Ordering::Relaxed) {
                     0 => Answer::Fail(Errno::IO),
                     _ => Answer::Go,
@@ -72,7 +72,9 @@ impl Faults {
                 self.lengths.lock().insert(file.0, bytes);
                 Answer::Go
             }
-            DiskEvent::Create { .. } | DiskEvent::Unlink { .. } => Answer::Go,
+            DiskEvent::Create { .. } | DiskEvent::Unlink { .. } | DiskEvent::Rename { .. } => {
+                Answer::Go
+            }
         };
         if answer != Answer::Go {
             self.struck.fetch_add(1, Ordering::Relaxed);

@@ -273,7 +273,10 @@ impl DiskTap for Recorder {
         let ok = answer == Answer::Go;
         let step = match event {
             DiskEvent::Sync { file, .. } => DiskStep::Sync { file: file.0, ok },
-            DiskEvent::SyncDirectory => DiskStep::SyncDirectory { ok },
+            DiskEvent::SyncDirectory { folder } => DiskStep::SyncDirectory {
+                folder: folder.into(),
+                ok,
+            },
             DiskEvent::Write { file, at, bytes } => DiskStep::Write {
                 file: file.0,
                 at,
@@ -289,6 +292,10 @@ impl DiskTap for Recorder {
                 name: name.into(),
             },
             DiskEvent::Unlink { file } => DiskStep::Unlink { file: file.0 },
+            DiskEvent::Rename { file, name } => DiskStep::Rename {
+                file: file.0,
+                name: name.into(),
+            },
             DiskEvent::SetLen { file, bytes } => DiskStep::SetLen {
                 file: file.0,
                 bytes,

@@ -89,7 +89,7 @@ pub enum DiskStep {
     Rename {
         /// The file's number.
         file: u32,
-        /// Its name from here on.
+        /// Its name from here on, in the same folder.
         name: String,
     },
     /// Bytes were written.
@@ -124,8 +124,10 @@ pub enum DiskStep {
         /// Whether it succeeded.
         ok: bool,
     },
-    /// The directory was synced.
+    /// A folder was synced.
     SyncDirectory {
+        /// What its names begin with; see [`Disk`](everdram_pm::lab::Disk).
+        folder: String,
         /// Whether it succeeded.
         ok: bool,
     },

@@ -49,7 +49,7 @@ fn room_is_not_allocated_by_halves() {
 #[test]
 fn one_sync_fails() {
     let faults = Faults::default();
-    let sync = || faults.answer(&DiskEvent::SyncDirectory);
+    let sync = || faults.answer(&DiskEvent::SyncDirectory { folder: "" });
     assert_eq!(sync(), Answer::Go);
     faults.fail_sync_after(1);
     let said = [sync(), sync(), sync(), sync()];

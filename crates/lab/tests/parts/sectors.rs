@@ -36,7 +36,7 @@ impl Disk {
         let site = Location::caller();
         self.is_synced = matches!(
             step,
-            DiskStep::Sync { ok: true, .. } | DiskStep::SyncDirectory { ok: true }
+            DiskStep::Sync { ok: true, .. } | DiskStep::SyncDirectory { ok: true, .. }
         );
         self.model.step(self.steps, &Step::Disk { step, site });
         self.steps += 1;
@@ -69,7 +69,10 @@ impl Disk {
     }
 
     fn sync_directory(&mut self, ok: bool) {
-        self.step(DiskStep::SyncDirectory { ok });
+        self.step(DiskStep::SyncDirectory {
+            folder: String::new(),
+            ok,
+        });
     }
 
     /// Everything that a crash may leave.

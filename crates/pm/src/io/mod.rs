@@ -145,6 +145,15 @@ impl File {
         }
     }
 
+    /// Says how the file will be read: in order, or here and there.
+    pub(crate) fn advise(&self, in_order: bool) {
+        match &self.inner {
+            Inner::System(file) => file.advise(in_order),
+            #[cfg(feature = "lab")]
+            Inner::Simulated(_) => {}
+        }
+    }
+
     /// Asks the system to read a range ahead of its use.
     pub(crate) fn will_need(&self, at: u64, bytes: u64) {
         match &self.inner {
@@ -163,6 +172,11 @@ impl File {
     /// Fills `into` from `at`; an end of file before that is [`Errno::NODATA`].
     pub(crate) fn pread_exact(&self, at: u64, into: &mut [u8]) -> Result<(), Errno> {
         of!(self, pread_exact(at, into))
+    }
+
+    /// Reads from `at` until `into` is full or the file ends; returns the bytes read.
+    pub(crate) fn pread_some(&self, at: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        of!(self, pread_some(at, into))
     }
 
     /// Makes written bytes durable, and what is needed to read them back (`fdatasync`).
@@ -192,6 +206,16 @@ impl File {
     #[cfg_attr(feature = "lab", track_caller)]
     pub(crate) fn allocate(&self, at: u64, bytes: u64) -> Result<(), Errno> {
         of!(self, allocate(at, bytes))
+    }
+
+    /// Takes the disk space of the first `bytes`, as far as the file system can do that without changing the
+    /// length of the file.
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<(), Errno> {
+        match &self.inner {
+            Inner::System(file) => file.reserve(bytes),
+            #[cfg(feature = "lab")]
+            Inner::Simulated(_) => Ok(()),
+        }
     }
 
     /// Whether the first `bytes` have no hole, as far as the file system can tell quickly. A wrong `false` is

@@ -4,7 +4,7 @@ use crate::error::Error;
 use rustix::fs::{Advice, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 /// The magic number of tmpfs in `statfs`.
@@ -34,6 +34,28 @@ impl SystemFile {
             flags |= OFlags::CREATE;
         }
         Self::open_with(path, flags, Mode::RUSR | Mode::WUSR)
+    }
+
+    /// Opens a file of an open directory. `path` is for messages.
+    pub(super) fn open_in(
+        directory: BorrowedFd<'_>,
+        name: &str,
+        path: &Path,
+        flags: OFlags,
+    ) -> Result<SystemFile, Error> {
+        // Without NONBLOCK opening a pipe would wait for its other end. On a regular file it has no effect.
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let opened = rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR);
+        let opened = opened.map_err(Error::io(path, "opening the file"))?;
+        Ok(Self::wrap(fs::File::from(opened), path))
+    }
+
+    /// Opens a directory itself, for its entries and its lock.
+    pub(super) fn open_directory(path: &Path) -> Result<SystemFile, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(path, flags, Mode::empty());
+        let opened = opened.map_err(Error::io(path, "opening the directory"))?;
+        Ok(Self::wrap(fs::File::from(opened), path))
     }
 
     pub(super) fn open_to_read(path: &Path) -> Result<SystemFile, Error> {
@@ -110,6 +132,15 @@ impl SystemFile {
         }
     }
 
+    pub(super) fn advise(&self, in_order: bool) {
+        let advice = match in_order {
+            true => Advice::Sequential,
+            false => Advice::Random,
+        };
+        // Only a hint.
+        let _ = rustix::fs::fadvise(&self.inner, 0, None, advice);
+    }
+
     pub(super) fn will_need(&self, at: u64, bytes: u64) {
         // Only a hint.
         let length = std::num::NonZeroU64::new(bytes);
@@ -126,8 +157,12 @@ impl SystemFile {
         write_all(&self.inner, at, bytes)
     }
 
+    pub(super) fn pread_some(&self, at: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        read_available(&self.inner, at, into)
+    }
+
     pub(super) fn pread_exact(&self, at: u64, into: &mut [u8]) -> Result<(), Errno> {
-        if read_available(&self.inner, at, into)? == into.len() {
+        if self.pread_some(at, into)? == into.len() {
             Ok(())
         } else {
             Err(Errno::NODATA)
@@ -156,6 +191,18 @@ impl SystemFile {
             faults.claim((at + bytes).saturating_sub(self.len()?.max(at)))?;
         }
         retry(|| rustix::fs::fallocate(&self.inner, FallocateFlags::empty(), at, bytes))
+    }
+
+    pub(super) fn reserve(&self, bytes: u64) -> Result<(), Errno> {
+        #[cfg(feature = "faults")]
+        if let Some(faults) = &self.faults {
+            faults.claim(bytes.saturating_sub(self.len()?))?;
+        }
+        let flags = FallocateFlags::KEEP_SIZE;
+        match retry(|| rustix::fs::fallocate(&self.inner, flags, 0, bytes)) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            other => other,
+        }
     }
 
     pub(super) fn is_whole(&self, bytes: u64) -> bool {

@@ -70,8 +70,19 @@ pub enum DiskEvent<'a> {
         /// The file.
         file: FileId,
     },
-    /// The entries of the directory are made durable.
-    SyncDirectory,
+    /// The file gets another name of the same folder. The file that had it disappears from there, as by
+    /// [`DiskEvent::Unlink`].
+    Rename {
+        /// The file.
+        file: FileId,
+        /// Its name from here on.
+        name: &'a str,
+    },
+    /// The entries of a folder are made durable.
+    SyncDirectory {
+        /// What names in the folder begin with, and no names in others; see [`Disk`].
+        folder: &'a str,
+    },
 }
 
 /// What happens to a call.
@@ -94,7 +105,8 @@ pub trait DiskTap: Send + Sync {
     fn disk(&self, site: Site, event: DiskEvent<'_>) -> Answer;
 }
 
-/// A disk in memory, of one directory. See the module text.
+/// A disk in memory, of one directory, which may have folders. The name of a file in a folder is the
+/// folder's, a slash, and its own; folders need not be made. See the module text.
 pub struct Disk {
     /// By [`FileId`].
     files: Mutex<Vec<Content>>,
@@ -149,7 +161,7 @@ impl Disk {
             .collect()
     }
 
-    /// The name under which a file was created.
+    /// The name of a file, or the last one that it had.
     ///
     /// # Panics
     /// If the disk never had such a file.
@@ -158,11 +170,13 @@ impl Disk {
         self.with(file, |content| content.name.clone())
     }
 
-    /// Names of the files in the directory.
-    pub(crate) fn names(&self) -> Vec<String> {
+    /// Names of the files in a folder, without the folder's. The folder of the directory itself is "".
+    pub(crate) fn names(&self, folder: &str) -> Vec<String> {
         let files = self.files.lock();
         let linked = files.iter().filter(|content| content.linked);
-        linked.map(|content| content.name.clone()).collect()
+        let inside = linked.filter_map(|content| content.name.strip_prefix(folder));
+        let names = inside.filter(|name| !name.contains('/'));
+        names.map(str::to_owned).collect()
     }
 
     /// Opens a file; creates it if `create` and there is none. `path` is for messages.
@@ -185,7 +199,8 @@ impl Disk {
         })
     }
 
-    fn find(&self, name: &str) -> Option<FileId> {
+    /// The file of this name.
+    pub(crate) fn find(&self, name: &str) -> Option<FileId> {
         let files = self.files.lock();
         let mut ids = (0..).map(FileId).zip(files.iter());
         ids.find(|(_, content)| content.linked && content.name == name)
@@ -224,10 +239,25 @@ impl Disk {
         Ok(())
     }
 
-    /// Makes the entries of the directory durable.
+    /// Gives a file another name, and takes that from the file that has it.
     #[track_caller]
-    pub(crate) fn sync_directory(&self) -> Result<(), Errno> {
-        self.ask(DiskEvent::SyncDirectory).map(drop)
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), Errno> {
+        let file = self.find(from).ok_or(Errno::NOENT)?;
+        if from == to || !self.ask(DiskEvent::Rename { file, name: to })? {
+            return Ok(());
+        }
+        let mut files = self.files.lock();
+        for content in files.iter_mut().filter(|content| content.name == to) {
+            content.linked = false;
+        }
+        files[file.0 as usize].name = to.into();
+        Ok(())
+    }
+
+    /// Makes the entries of a folder durable.
+    #[track_caller]
+    pub(crate) fn sync_directory(&self, folder: &str) -> Result<(), Errno> {
+        self.ask(DiskEvent::SyncDirectory { folder }).map(drop)
     }
 
     /// Asks the tap; returns whether the call takes effect.
@@ -278,6 +308,15 @@ impl DiskFile {
             let bytes = rest.get(..into.len()).ok_or(Errno::NODATA)?;
             into.copy_from_slice(bytes);
             Ok(())
+        })
+    }
+
+    pub(crate) fn pread_some(&self, at: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        self.disk.with(self.id, |content| {
+            let rest = content.bytes.get(at as usize..).unwrap_or_default();
+            let count = rest.len().min(into.len());
+            into[..count].copy_from_slice(&rest[..count]);
+            Ok(count)
         })
     }
 

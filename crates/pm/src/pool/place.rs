@@ -84,7 +84,7 @@ fn file_type(stat: &Stat) -> FileType {
 /// Creates the directory and its missing ancestors. Each name is durable before anything is created below it.
 /// So only the lowest existing directory may have a name that an interrupted creation left un-synced; that
 /// name is synced first.
-fn create_directory(path: &Path) -> Result<(), Error> {
+pub(crate) fn create_directory(path: &Path) -> Result<(), Error> {
     let is_there = |path: &&Path| *path == Path::new("") || path.exists();
     if let Some(found) = path.ancestors().find(is_there) {
         sync_name(found)?;
@@ -101,7 +101,7 @@ fn create_directory(path: &Path) -> Result<(), Error> {
             .create(level)
             .map_err(|error| Error::Io {
                 path: level.into(),
-                what: "creating the pool's directory",
+                what: "creating the directory",
                 source: Errno::from_io_error(&error).unwrap_or(Errno::IO),
             })?;
         sync_parent(level)?;
@@ -110,7 +110,7 @@ fn create_directory(path: &Path) -> Result<(), Error> {
 }
 
 /// Makes the name of an existing directory durable.
-fn sync_name(path: &Path) -> Result<(), Error> {
+pub(crate) fn sync_name(path: &Path) -> Result<(), Error> {
     if path == Path::new("") {
         return Ok(());
     }

@@ -50,7 +50,7 @@ pub fn probe(path: &Path) -> Result<Probe, Error> {
     }
 }
 
-fn nearest_existing(path: &Path) -> Option<PathBuf> {
+pub(crate) fn nearest_existing(path: &Path) -> Option<PathBuf> {
     let absolute = std::path::absolute(path).ok()?;
     absolute
         .ancestors()
@@ -112,7 +112,7 @@ fn scratch_file(directory: &Path) -> Result<OwnedFd, Error> {
 }
 
 /// Name of the file system, and whether it lives in memory.
-fn file_system(path: &Path) -> Result<(&'static str, bool), Error> {
+pub(crate) fn file_system(path: &Path) -> Result<(&'static str, bool), Error> {
     let stat = rustix::fs::statfs(path).map_err(Error::io(path, "asking for the file system"))?;
     Ok(match stat.f_type as u64 & 0xffff_ffff {
         0xef53 => ("ext4", false),

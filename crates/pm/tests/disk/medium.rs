@@ -48,7 +48,12 @@ impl Medium {
             DiskEvent::Unlink { file } => {
                 self.names.0.remove(&file);
             }
-            DiskEvent::SyncDirectory => self.names.1 = self.names.0.clone(),
+            DiskEvent::Rename { file, name } => {
+                self.names.0.retain(|_, had| had != name);
+                self.names.0.insert(file, name.into());
+            }
+            // The pools here have no folders.
+            DiskEvent::SyncDirectory { .. } => self.names.1 = self.names.0.clone(),
         }
     }
 
@@ -139,7 +144,8 @@ impl<J: Fn(DiskEvent<'_>, &str) -> Answer + Send + Sync> DiskTap for Recorder<J>
             DiskEvent::Allocate { file, .. } => ("allocate", Some(file)),
             DiskEvent::Sync { file, .. } => ("sync", Some(file)),
             DiskEvent::Unlink { file } => ("unlink", Some(file)),
-            DiskEvent::SyncDirectory => ("sync directory", None),
+            DiskEvent::Rename { file, .. } => ("rename", Some(file)),
+            DiskEvent::SyncDirectory { .. } => ("sync directory", None),
         };
         let name = file.map_or(String::new(), |file| {
             self.names.lock().unwrap()[&file].clone()
