@@ -4,6 +4,8 @@
 //! synced. With feature `lab` a directory may be the lab's [`Disk`], or a folder of it.
 
 use super::File;
+#[cfg(feature = "faults")]
+use super::faults::{Faults, Naming};
 use super::system::SystemFile;
 use crate::error::Error;
 #[cfg(feature = "lab")]
@@ -160,8 +162,10 @@ impl Directory {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let (at, from_there) = self.at(name, &path);
         let mode = Mode::RUSR | Mode::WUSR;
-        let opened = rustix::fs::openat(at, from_there, flags | OFlags::CLOEXEC, mode);
-        let opened = opened.map_err(Error::io(&path, "creating the file"))?;
+        let call = || rustix::fs::openat(at, from_there, flags | OFlags::CLOEXEC, mode);
+        #[cfg(feature = "faults")]
+        let call = || self.named(Naming::Create(&path), call);
+        let opened = call().map_err(Error::io(&path, "creating the file"))?;
         Ok(File::wrap(opened.into(), &path))
     }
 
@@ -187,7 +191,10 @@ impl Directory {
         }
         let (old, new) = (self.path.join(from), self.path.join(to));
         let ((at, from), (to_there, to)) = (self.at(from, &old), self.at(to, &new));
-        rustix::fs::renameat(at, from, to_there, to)
+        let call = || rustix::fs::renameat(at, from, to_there, to);
+        #[cfg(feature = "faults")]
+        let call = || self.named(Naming::Rename(&old, &new), call);
+        call()
     }
 
     /// Removes a file from the directory.
@@ -199,7 +206,24 @@ impl Directory {
         }
         let path = self.path.join(name);
         let (at, name) = self.at(name, &path);
-        rustix::fs::unlinkat(at, name, AtFlags::empty())
+        let call = || rustix::fs::unlinkat(at, name, AtFlags::empty());
+        #[cfg(feature = "faults")]
+        let call = || self.named(Naming::Unlink(&path), call);
+        call()
+    }
+
+    /// Tells the directory's faults of a change of names.
+    #[cfg(feature = "faults")]
+    fn named<T>(
+        &self,
+        naming: Naming<'_>,
+        call: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let faults = self.held.as_ref().and(Faults::of_directory(&self.path));
+        match faults {
+            Some(faults) => faults.name(naming, call),
+            None => call(),
+        }
     }
 
     /// Makes the entries of the directory durable.
@@ -221,8 +245,8 @@ impl Directory {
             return disk.sync_directory(folder);
         }
         #[cfg(feature = "faults")]
-        if let Some(faults) = super::faults::Faults::of_directory(&self.path) {
-            faults.sync_directory()?;
+        if let Some(faults) = Faults::of_directory(&self.path) {
+            faults.sync_directory(self.held.is_some())?;
         }
         if let Some(held) = &self.held {
             return rustix::fs::fsync(held.inner());

@@ -6,6 +6,8 @@ use rustix::io::Errno;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+#[cfg(feature = "faults")]
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The magic number of tmpfs in `statfs`.
 const TMPFS: u64 = 0x0102_1994;
@@ -17,6 +19,9 @@ pub(crate) struct SystemFile {
     path: PathBuf,
     #[cfg(feature = "faults")]
     faults: Option<std::sync::Arc<super::faults::Faults>>,
+    /// Bytes that [`SystemFile::reserve`] has taken room for.
+    #[cfg(feature = "faults")]
+    reserved: AtomicU64,
 }
 
 impl Drop for SystemFile {
@@ -101,6 +106,8 @@ impl SystemFile {
             path: path.into(),
             #[cfg(feature = "faults")]
             faults: super::faults::Faults::of(path),
+            #[cfg(feature = "faults")]
+            reserved: AtomicU64::new(0),
         }
     }
 
@@ -150,9 +157,8 @@ impl SystemFile {
     pub(super) fn pwrite_all(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
         #[cfg(feature = "faults")]
         if let Some(faults) = &self.faults {
-            let read = |from: u64, into: &mut [u8]| read_available(&self.inner, from, into);
-            let write = |at: u64, bytes: &[u8]| write_all(&self.inner, at, bytes);
-            return faults.write(&self.path, at, bytes, self.len()?, &read, &write);
+            self.claim(faults, at, bytes.len() as u64)?;
+            return faults.write(&self.inner, &self.path, at, bytes);
         }
         write_all(&self.inner, at, bytes)
     }
@@ -180,7 +186,7 @@ impl SystemFile {
     fn sync_with(&self, call: &dyn Fn() -> Result<(), Errno>) -> Result<(), Errno> {
         #[cfg(feature = "faults")]
         if let Some(faults) = &self.faults {
-            return faults.sync(&self.path, call);
+            return faults.sync(&self.inner, call);
         }
         call()
     }
@@ -188,15 +194,23 @@ impl SystemFile {
     pub(super) fn allocate(&self, at: u64, bytes: u64) -> Result<(), Errno> {
         #[cfg(feature = "faults")]
         if let Some(faults) = &self.faults {
-            faults.claim((at + bytes).saturating_sub(self.len()?.max(at)))?;
+            self.claim(faults, at, bytes)?;
         }
         retry(|| rustix::fs::fallocate(&self.inner, FallocateFlags::empty(), at, bytes))
+    }
+
+    /// Takes the room that the file needs more to have `at .. at + bytes`.
+    #[cfg(feature = "faults")]
+    fn claim(&self, faults: &super::faults::Faults, at: u64, bytes: u64) -> Result<(), Errno> {
+        let had = self.len()?.max(self.reserved.load(Ordering::Relaxed));
+        faults.claim((at + bytes).saturating_sub(had.max(at)))
     }
 
     pub(super) fn reserve(&self, bytes: u64) -> Result<(), Errno> {
         #[cfg(feature = "faults")]
         if let Some(faults) = &self.faults {
-            faults.claim(bytes.saturating_sub(self.len()?))?;
+            self.claim(faults, 0, bytes)?;
+            self.reserved.fetch_max(bytes, Ordering::Relaxed);
         }
         let flags = FallocateFlags::KEEP_SIZE;
         match retry(|| rustix::fs::fallocate(&self.inner, flags, 0, bytes)) {
@@ -235,7 +249,12 @@ impl SystemFile {
     }
 
     pub(super) fn set_len(&self, bytes: u64) -> Result<(), Errno> {
-        retry(|| rustix::fs::ftruncate(&self.inner, bytes))
+        let call = || retry(|| rustix::fs::ftruncate(&self.inner, bytes));
+        #[cfg(feature = "faults")]
+        if let Some(faults) = &self.faults {
+            return faults.set_len(&self.inner, &self.path, bytes, call);
+        }
+        call()
     }
 }
 
@@ -262,7 +281,7 @@ pub(super) fn write_all(file: impl AsFd, mut at: u64, mut bytes: &[u8]) -> Resul
 }
 
 /// Reads until `into` is full or the file ends; returns the bytes read.
-fn read_available(file: impl AsFd, at: u64, into: &mut [u8]) -> Result<usize, Errno> {
+pub(super) fn read_available(file: impl AsFd, at: u64, into: &mut [u8]) -> Result<usize, Errno> {
     let mut done = 0;
     while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
         let count = retry(|| rustix::io::pread(&file, &mut *rest, at + done as u64))?;
