@@ -258,6 +258,44 @@ fn a_rename_happens_whole() {
     expect(&disk, &["apart:b last:a"]);
 }
 
+/// A sync makes names of its folder certain, and of no other.
+#[test]
+fn folders_are_synced_apart() {
+    let mut disk = Disk::new(1);
+    for (file, name) in [(7, "new"), (8, "shelf/new"), (9, "shelf/deep/new")] {
+        disk.create(file, name);
+        disk.write(file, 0, b"a");
+        disk.sync(file, true);
+    }
+    let names = |disk: &Disk| {
+        let images = disk.after_crash();
+        let lists = images.iter().map(|files| files.keys().cloned().collect());
+        lists.collect::<BTreeSet<Vec<String>>>()
+    };
+    assert_eq!(names(&disk).len(), 8);
+    let sync = |disk: &mut Disk, folder: &str| {
+        let folder = folder.to_owned();
+        disk.step(DiskStep::SyncDirectory { folder, ok: true });
+    };
+    sync(&mut disk, "shelf/");
+    let left = names(&disk);
+    assert_eq!(left.len(), 4);
+    let is_there = |list: &Vec<String>| list.contains(&"shelf/new".into());
+    assert!(left.iter().all(is_there), "{left:?}");
+    disk.rename(8, "shelf/last");
+    sync(&mut disk, "");
+    let left = names(&disk);
+    assert_eq!(left.len(), 4);
+    assert!(
+        left.iter().all(|list| list.contains(&"new".into())),
+        "{left:?}"
+    );
+    sync(&mut disk, "shelf/");
+    sync(&mut disk, "shelf/deep/");
+    let all = ["file", "new", "shelf/deep/new", "shelf/last"].map(String::from);
+    assert_eq!(names(&disk), BTreeSet::from([all.to_vec()]));
+}
+
 #[test]
 fn a_sync_of_the_directory_makes_no_contents_certain() {
     let mut disk = Disk::new(1);
