@@ -17,7 +17,6 @@ use everdram_pm::lab::{Disk, Seed};
 use everdram_pm::{Error, Pool, ROOT_AT, Shelf, ShelfFile, lab};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 
 const KEYS: usize = 3;

@@ -3,9 +3,9 @@
 //! Faults are registered for a directory and apply to every file opened below it afterwards. Writes reach
 //! the real files at once (so reads see them, as through a page cache), and the sectors they replaced are
 //! remembered until a sync of that file succeeds. [`Faults::crash`] then plays the power loss: each sector
-//! of 512 bytes written since takes one of the contents it has had, chosen by a seed, and each file one of its
-//! lengths. Names of a shelf that were changed since the directory was synced stay or are taken back, those
-//! that a rename connects together. Names of a pool's own files are always kept.
+//! of 512 bytes written since takes one of the contents it has had, chosen by a seed, and each file one of
+//! its lengths. Names of a shelf that were changed since the directory was synced stay or are taken back,
+//! those that a rename connects together. Names of a pool's own files are always kept.
 //!
 //! A failed sync does what Linux does: the data it covered is no longer dirty, so no later sync writes it.
 //! The next crash may still lose those sectors, until they are written again and synced.
@@ -172,8 +172,8 @@ impl Faults {
         self.state.lock().lossy = true;
     }
 
-    /// After `calls` more writes, syncs and changed names every further one fails, as if the machine had lost power. The
-    /// first write to fail has reached the file: a crash keeps any of its sectors.
+    /// After `calls` more writes, syncs and changed names every further one fails, as if the machine had lost
+    /// power. If a write is the first to fail, it has reached the file: a crash keeps any of its sectors.
     pub fn off_after(&self, calls: u64) {
         let mut state = self.state.lock();
         state.off_at = Some(state.calls + calls);

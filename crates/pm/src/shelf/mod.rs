@@ -69,11 +69,12 @@ fn check_name(name: &str) {
 }
 
 impl Shelf {
-    /// Opens the directory at `path` as a shelf of the pool, and locks it until the last copy of the shelf and
-    /// the last of its files are dropped. With `create` it is made if it is missing, with mode 0700, and its
-    /// name is durable then. The shelf is read-only if the pool is, and `create` is ignored then.
+    /// Opens the directory at `path` as a shelf of the pool, and locks it until the last copy of the shelf
+    /// and the last of its files are dropped. With `create` it is made if it is missing, with mode 0700, and
+    /// its name is durable then. The shelf is read-only if the pool is, and `create` is ignored then.
     ///
-    /// A shelf of a pool of the lab is on the pool's simulated disk, in a folder with the last name of `path`.
+    /// A shelf of a pool of the lab is on the pool's simulated disk, in a folder with the last name of
+    /// `path`.
     ///
     /// # Errors
     /// [`Error::Unpaired`]: there is no such directory. [`Error::Locked`]: it is open elsewhere.
@@ -326,8 +327,8 @@ impl ShelfFile {
         Ok(self.len()? == 0)
     }
 
-    /// Cuts the file, or extends it with zeros. Durable after [`ShelfFile::data_sync`]; until then a crash may
-    /// bring back what was cut.
+    /// Cuts the file, or extends it with zeros. Durable after [`ShelfFile::data_sync`]; until then a crash
+    /// may bring back what was cut.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::NoSpace`]: nothing changed. [`Error::Poisoned`].
