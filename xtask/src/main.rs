@@ -7,6 +7,7 @@ mod cargo;
 mod child;
 mod ci;
 mod fuzz;
+mod instructions;
 mod mutants;
 mod sanitizers;
 mod step;
@@ -31,6 +32,8 @@ Chores of everdram. Usage: cargo xtask <chore>
   miri    the code with unsafe, what threads race on and viper on the heap under Miri (needs a nightly with miri)
   tsan    key locks, epochs, viper on the heap, the contract of the engines and the server under ThreadSanitizer
           (needs a nightly with rust-src)
+  instructions
+          how many instructions a put, get, ... of viper takes, counted by callgrind (needs valgrind)
   fmt     format the code
   vm      the pmem medium on emulated NVDIMMs in a QEMU machine; `vm --quick` is the part that CI runs
   tidy    the repository's own rules: file sizes, headers, reasons for dependencies, leftovers
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Some("miri") => ci::miri(),
         Some("tsan") => ci::tsan(),
         Some("fmt") => ci::format(),
+        Some("instructions") => instructions::run(),
         Some("vm") => vm::chore(scope),
         Some("tidy") => tidy::run(),
         None | Some("help" | "--help" | "-h") => {

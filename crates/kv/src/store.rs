@@ -275,7 +275,7 @@ impl Session {
         expires_at_ms: u64,
     ) -> Result<bool, Error> {
         let (new, ticket) = self.inner.put_now(key, value, expires_at_ms)?;
-        self.inner.wait(ticket)?;
+        self.wait(ticket)?;
         Ok(new)
     }
 
@@ -582,8 +582,12 @@ impl Session {
     ///
     /// # Errors
     /// See [`EngineSession::wait`].
+    #[inline]
     pub fn wait(&mut self, ticket: Ticket) -> Result<(), Error> {
-        self.inner.wait(ticket)
+        match ticket {
+            Ticket::NONE => Ok(()),
+            ticket => self.inner.wait(ticket),
+        }
     }
 
     /// See [`EngineSession::turn`].
@@ -610,6 +614,6 @@ impl Session {
     pub(crate) fn finish(&mut self) -> Result<(), Error> {
         let ticket = self.inner.commit()?;
         // The operation may have seen another session's write that is not durable yet.
-        self.inner.wait(ticket.max(self.inner.last_read()))
+        self.wait(ticket.max(self.inner.last_read()))
     }
 }

@@ -294,6 +294,7 @@ impl<B: Backend> EngineSession for B {
         Ok(self.ticket())
     }
 
+    #[inline]
     fn wait(&mut self, ticket: Ticket) -> Result<(), Error> {
         if ticket != Ticket::NONE {
             self.engine().pool.wait(Lsn(ticket.0))?;
@@ -378,7 +379,7 @@ fn walk<B: Backend, T>(
 }
 
 /// Takes the stripe of a key. From here on no other session changes the key.
-#[inline]
+#[inline(always)]
 fn take_key<B: Backend>(session: &mut B, key: &[u8]) -> Result<Taken, Error> {
     let hash = session.hash(key);
     let stripe = session.stripe(hash);
@@ -390,7 +391,7 @@ fn take_key<B: Backend>(session: &mut B, key: &[u8]) -> Result<Taken, Error> {
 }
 
 /// Releases the stripe if the look at the key failed.
-#[inline]
+#[inline(always)]
 fn or_give_back<B: Backend>(
     session: &mut B,
     taken: Taken,
@@ -421,7 +422,7 @@ fn submit<B: Backend>(
 
 /// Submits a change. If there is no room it makes some and submits again, provided the key is still as it was
 /// at the decision.
-#[inline]
+#[inline(always)]
 fn submit_or_again<B: Backend>(
     session: &mut B,
     taken: Taken,
@@ -432,6 +433,8 @@ fn submit_or_again<B: Backend>(
     match session.submit(taken, key, seen, change) {
         Err(full @ Error::NoSpace(_)) => {
             let bytes = key.len() + change.value().len();
+            // A copy, so that the original need not have an address: it can stay in registers.
+            let seen = &Seen { ..*seen };
             let again =
                 |session: &mut B, now: &Seen<B::At>| session.submit(taken, key, now, change);
             submit_again(session, (taken, key, seen), bytes, full, again)
@@ -479,6 +482,15 @@ fn with_values<B: Backend, T>(
     work: impl FnOnce(&mut B, Taken, &mut Vec<u8>, &mut Vec<u8>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let taken = take_key(session, key)?;
+    with_values_of(session, taken, work)
+}
+
+/// As [`with_values`], of a key that is taken.
+fn with_values_of<B: Backend, T>(
+    session: &mut B,
+    taken: Taken,
+    work: impl FnOnce(&mut B, Taken, &mut Vec<u8>, &mut Vec<u8>) -> Result<T, Error>,
+) -> Result<T, Error> {
     let core = session.core_mut();
     let mut buffers = [&mut core.current, &mut core.value].map(std::mem::take);
     let [current, value] = &mut buffers;
@@ -542,6 +554,7 @@ fn edit_part<B: Backend>(
 }
 
 /// Changes an 8-byte word of a value. Returns the words before and after, or `None` if the key is absent.
+#[inline]
 fn edit_word<'e, B: Backend>(
     session: &mut B,
     key: &[u8],
@@ -552,15 +565,31 @@ fn edit_word<'e, B: Backend>(
     check_key(key)?;
     session.engine().healthy()?;
     session.room_for(None)?;
-    with_values(session, key, |session, taken, _, value| {
-        match session.change_in_place(taken, key, at, change) {
-            Ok(None) => {}
-            Ok(words) => return Ok(words),
-            Err(error) => {
-                session.give_back(taken.stripe);
-                return Err(session.engine().at_path(error));
-            }
+    let taken = take_key(session, key)?;
+    match session.change_in_place(taken, key, at, change) {
+        Ok(None) => edit_word_of_copy(session, taken, key, at, edit, change),
+        Ok(words) => {
+            session.trim();
+            Ok(words)
         }
+        Err(error) => {
+            session.give_back(taken.stripe);
+            Err(session.engine().at_path(error))
+        }
+    }
+}
+
+/// As [`edit_word`], on a held stripe, where the word cannot be changed in place.
+#[inline(never)]
+fn edit_word_of_copy<'e, B: Backend>(
+    session: &mut B,
+    taken: Taken,
+    key: &[u8],
+    at: usize,
+    edit: impl FnOnce(u64, [u64; 2]) -> Edit<'e>,
+    change: &mut dyn FnMut(u64) -> u64,
+) -> Result<Option<[u64; 2]>, Error> {
+    with_values_of(session, taken, |session, taken, _, value| {
         let looked = match B::HAS_PARTS {
             true => session.locate(taken, key),
             false => session.see(taken, key, value),
@@ -595,7 +624,7 @@ fn edit_word<'e, B: Backend>(
     })
 }
 
-/// As [`edit_word`], of an engine that need not read the rest of the value.
+/// As [`edit_word_of_copy`], of an engine that need not read the rest of the value.
 fn edit_word_of_part<B: Backend>(
     session: &mut B,
     (taken, key, seen): (Taken, &[u8], Seen<B::At>),

@@ -10,7 +10,7 @@ use super::index_error;
 use super::lookup::rehash_all;
 use super::read::What;
 use super::record::RecordKind;
-use super::session::{PENDING_MAX, Pending, Replaced, ViperSession};
+use super::session::{Old, PENDING_MAX, Pending, Replaced, ViperSession};
 use crate::concurrency::stripes::StripeId;
 use crate::engine::backend::Backend;
 use crate::engine::counters::{bump, bump_signed};
@@ -37,10 +37,12 @@ impl ViperSession {
             }
             return Err(error);
         }
-        let result = self.held(|session| session.commit_these(&mut pending));
         // Half a commit must not be built upon. The engine halts before other sessions get the stripes, and
         // the next open settles it.
-        let result = result.map(|done| done.map_err(|error| self.engine.halt(error)));
+        let result = self.held(|session| {
+            let done = session.commit_these(&mut pending);
+            done.map_err(|error| session.engine.halt(error))
+        });
         let ordered = self.unfenced.last();
         for write in &pending {
             self.engine.stripes.release(write.stripe, &ordered);
@@ -113,16 +115,21 @@ impl ViperSession {
     }
 
     /// Looks up the record that a write replaces.
-    #[inline]
+    #[inline(always)]
     fn resolve(&mut self, write: &mut Pending) {
         if let Replaced::Unknown { .. } = write.old {
-            let keys = std::mem::take(&mut self.keys);
-            let key = key_of(&write.old, &keys);
-            let found = self.locate_old(write.hash, key);
-            let found = found.unwrap_or_else(|_| self.locate_damaged(write.hash, key));
-            self.keys = keys;
-            write.old = Replaced::Known(found);
+            write.old = Replaced::Known(self.replaced_by(write));
         }
+    }
+
+    /// The record that a write replaces, looked up now.
+    fn replaced_by(&mut self, write: &Pending) -> Option<Old> {
+        let keys = std::mem::take(&mut self.keys);
+        let key = key_of(&write.old, &keys);
+        let found = self.locate_old(write.hash, key);
+        let found = found.unwrap_or_else(|_| self.locate_damaged(write.hash, key));
+        self.keys = keys;
+        found
     }
 
     /// Makes one fenced write visible. The caller holds the stripe.

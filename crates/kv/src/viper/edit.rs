@@ -2,11 +2,15 @@
 //!
 //! The session opens the block for edits first, durably: edits void the checks of its values (V13).
 
+use super::Viper;
 use super::block_table::{Info, State};
 use super::layout::{FixedShape, Kind, page_word};
-use super::lookup::{Aim, locate};
-use super::read::Spot;
+use super::lookup::{Aim, Hit, locate};
+use super::read::{Spot, UNIT};
+use super::record::Record;
 use super::session::ViperSession;
+use crate::concurrency::epoch::Slot;
+use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::GiveBack;
 use crate::engine::backend::Taken;
 use crate::error::Error;
@@ -31,10 +35,14 @@ impl ViperSession {
             ..
         } = self;
         let value_at = shape.value_at();
-        let aim = Aim::Edit(at.wrapping_add(value_at) as u64);
-        let Some((_, spot, record)) = locate(engine, slot, KeyHash(hash), key, scratch, aim)?
-        else {
-            return Ok(None);
+        let word_at = at.wrapping_add(value_at) as u64;
+        let usual = usual_to_edit(engine, slot, KeyHash(hash), key, scratch, word_at);
+        let (spot, record) = match usual {
+            Some(usual) => usual,
+            None => match any_to_edit(engine, slot, KeyHash(hash), key, scratch, word_at)? {
+                Some((_, spot, record)) => (spot, record),
+                None => return Ok(None),
+            },
         };
         let is_inside = at.is_multiple_of(8) && at < record.value().len().saturating_sub(7);
         if !spot.info.kind.is_fixed() || !is_inside {
@@ -92,4 +100,46 @@ impl ViperSession {
             entry.swap(info, edited) || entry.info() == edited
         })
     }
+}
+
+/// The record of `key`, to edit the word at so many bytes from its start, in the usual case: the index's
+/// first candidate is an ordinary record of the key. `None` decides nothing: the caller takes the slow path.
+/// This is [`any_to_edit`] in a straight line.
+#[inline(always)]
+fn usual_to_edit(
+    engine: &Viper,
+    slot: &Slot,
+    hash: KeyHash,
+    key: &[u8],
+    scratch: &mut Vec<u8>,
+    word_at: u64,
+) -> Option<(Spot, Record)> {
+    let pin = slot.pin();
+    let location = engine.index.candidates(hash, &pin).next()?;
+    looks!();
+    let at = location.get() * UNIT;
+    let region = engine.pool.region();
+    region.prefetch_to_write(at.wrapping_add(word_at));
+    let reader = engine.reader();
+    let spot = reader.try_spot(at)?;
+    // Whether a record of an unverified block is alive takes a separate look.
+    if spot.info.state == State::Unverified {
+        return None;
+    }
+    looks!();
+    Some((spot, reader.header(&spot, key, scratch)?))
+}
+
+/// The record of `key`, to edit the word at so many bytes from its start.
+#[cold]
+#[inline(never)]
+fn any_to_edit(
+    engine: &Viper,
+    slot: &Slot,
+    hash: KeyHash,
+    key: &[u8],
+    scratch: &mut Vec<u8>,
+    word_at: u64,
+) -> Result<Option<Hit>, Error> {
+    locate(engine, slot, hash, key, scratch, Aim::Edit(word_at))
 }

@@ -11,7 +11,9 @@
 
 use super::Viper;
 use super::block_table::{Blocks, Info, State};
-use super::layout::{ChainHead, FixedShape, Geometry, Kind, OVERFLOW_HEAD, Pages, parse_mark_word};
+use super::layout::{
+    ChainHead, FixedShape, Geometry, Kind, OVERFLOW_HEAD, Pages, parse_mark_word, word_at,
+};
 use super::record::{self, Chain, Head, Record, RecordKind};
 use crate::concurrency::epoch::Pin;
 use crate::concurrency::seam::looks;
@@ -135,34 +137,50 @@ impl<'a> Reader<'a> {
     /// As [`Reader::copy`]; `None` if the head is invalid, or its record reaches past the block.
     #[inline(always)]
     fn try_copy(&self, spot: &Spot, scratch: &mut Vec<u8>) -> Option<Record> {
+        if let Some(shape) = self.shape_of(spot) {
+            return self.copy_slot(shape, spot, scratch);
+        }
+        let word = self.region().load_word(spot.at);
+        let head = Head::parse(word)?;
+        let whole = self.place_for(spot, head.bytes(), scratch)?;
+        self.region().load(spot.at, whole);
+        // Without this, the record might have other lengths than the head in the copy that is verified.
+        (word_at(whole, 0) == word).then(|| head.record(whole))
+    }
+
+    /// As [`Reader::try_copy`], in a fixed-size page.
+    #[inline(always)]
+    fn copy_slot(&self, shape: &FixedShape, spot: &Spot, scratch: &mut Vec<u8>) -> Option<Record> {
+        let whole = self.place_for(spot, shape.slot_bytes() as usize, scratch)?;
+        if spot.info.kind == Kind::FixedEdited {
+            // Edits may change its words while they are copied, one by one.
+            let middle = (shape.value_at() + 8).min(whole.len());
+            let (start, rest) = whole.split_at_mut(middle);
+            self.region().load(spot.at, start);
+            looks!();
+            self.region().load(spot.at + start.len() as u64, rest);
+        } else {
+            self.region().load(spot.at, whole);
+        }
+        record::parse_slot(shape, whole)
+    }
+
+    /// Memory for a copy of a record of so many bytes; `None` if they reach past its block or the pool.
+    #[inline(always)]
+    fn place_for<'s>(
+        &self,
+        spot: &Spot,
+        bytes: usize,
+        scratch: &'s mut Vec<u8>,
+    ) -> Option<&'s mut [u8]> {
         let room = spot.block_at + self.geometry.block_bytes - spot.at;
-        let shape = self.shape_of(spot);
-        let bytes = match shape {
-            Some(shape) => shape.slot_bytes(),
-            None => Head::parse(self.region().load_word(spot.at))?.bytes() as u64,
-        };
-        if bytes > room || !self.region().contains(spot.at, bytes) {
+        if bytes as u64 > room || !self.region().contains(spot.at, bytes as u64) {
             return None;
         }
-        let bytes = bytes as usize;
         if scratch.len() < bytes {
             scratch.resize(bytes, 0);
         }
-        let whole = &mut scratch[..bytes];
-        match shape {
-            // Edits may change its words while they are copied, one by one.
-            Some(shape) if spot.info.kind == Kind::FixedEdited => {
-                let (start, rest) = whole.split_at_mut((shape.value_at() + 8).min(bytes));
-                self.region().load(spot.at, start);
-                looks!();
-                self.region().load(spot.at + start.len() as u64, rest);
-            }
-            _ => self.region().load(spot.at, whole),
-        }
-        match shape {
-            Some(shape) => record::parse_slot(shape, &scratch[..bytes]),
-            None => record::parse(&scratch[..bytes]),
-        }
+        scratch.get_mut(..bytes)
     }
 
     /// The shape of the record at `spot`, if it lies in a page of slots.
@@ -213,7 +231,8 @@ impl<'a> Reader<'a> {
         if let Some(shape) = self.shape_of(spot) {
             return self.start_of_slot(shape, spot, scratch);
         }
-        let head = Head::parse(self.region().load_word(spot.at))?;
+        let word = self.region().load_word(spot.at);
+        let head = Head::parse(word)?;
         let bytes = head.start_bytes();
         let room = spot.block_at + self.geometry.block_bytes - spot.at;
         if head.bytes() as u64 > room {
@@ -222,9 +241,10 @@ impl<'a> Reader<'a> {
         if scratch.len() < bytes {
             scratch.resize(bytes, 0);
         }
-        self.region().load(spot.at, &mut scratch[..bytes]);
-        let record = record::parse_start(&scratch[..bytes])?;
-        (record.kind == RecordKind::Value).then_some(record)
+        let start = &mut scratch[..bytes];
+        self.region().load(spot.at, start);
+        let record = head.record(start);
+        (word_at(start, 0) == word && record.kind == RecordKind::Value).then_some(record)
     }
 
     /// As [`Reader::start`], in a fixed-size page.

@@ -196,6 +196,27 @@ impl Head {
     pub(crate) fn bytes(self) -> usize {
         (self.key_at() + self.key_len + self.value_len).next_multiple_of(GRAIN as usize)
     }
+
+    /// The record of this head, which `bytes` start with; they may end before the value.
+    #[inline(always)]
+    pub(crate) fn record(self, bytes: &[u8]) -> Record {
+        let key_at = self.key_at() as u32;
+        let value_at = key_at + self.key_len as u32;
+        Record {
+            kind: self.kind,
+            stamp: Stamp::from_word(word_at(bytes, 8)),
+            expires_at_ms: if self.expires {
+                word_at(bytes, RECORD_HEAD)
+            } else {
+                0
+            },
+            key_at,
+            key_end: value_at,
+            value_at,
+            value_end: value_at + self.value_len as u32,
+            bytes: self.bytes() as u32,
+        }
+    }
 }
 
 /// Length of the record that [`encode`] makes.
@@ -241,29 +262,8 @@ fn pad(into: &mut Vec<u8>, end: usize) {
 /// Parses the lengths and ranges of a variable-size record at the start of `bytes`; verifies nothing.
 #[inline]
 pub(crate) fn parse(bytes: &[u8]) -> Option<Record> {
-    parse_start(bytes).filter(|record| bytes.len() >= record.bytes as usize)
-}
-
-/// As [`parse`], for bytes that may end before the value.
-#[inline(always)]
-pub(crate) fn parse_start(bytes: &[u8]) -> Option<Record> {
-    let head = Head::parse(word_at(bytes, 0))?;
-    let key_at = head.key_at() as u32;
-    let value_at = key_at + head.key_len as u32;
-    Some(Record {
-        kind: head.kind,
-        stamp: Stamp::from_word(word_at(bytes, 8)),
-        expires_at_ms: if head.expires {
-            word_at(bytes, RECORD_HEAD)
-        } else {
-            0
-        },
-        key_at,
-        key_end: value_at,
-        value_at,
-        value_end: value_at + head.value_len as u32,
-        bytes: head.bytes() as u32,
-    })
+    let record = Head::parse(word_at(bytes, 0))?.record(bytes);
+    (bytes.len() >= record.bytes as usize).then_some(record)
 }
 
 /// Binds a check to one place in one life of a block.

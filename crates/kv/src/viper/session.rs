@@ -279,7 +279,7 @@ impl Backend for ViperSession {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn acquire(&mut self, stripe: StripeId) -> Result<(), Error> {
         if self.owes {
             self.pay_for_room()?;
@@ -314,7 +314,7 @@ impl Backend for ViperSession {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn locate(&mut self, taken: Taken, key: &[u8]) -> Result<Seen<Option<Old>>, Error> {
         let located = self.locate_old(KeyHash(taken.hash), key)?;
         Ok(located.map_or_else(Seen::default, |old| old.seen(0)))
@@ -362,7 +362,7 @@ impl Backend for ViperSession {
         self.submit_record(hash, stripe, key, value, expires_at_ms, old)
     }
 
-    #[inline]
+    #[inline(always)]
     fn submit(
         &mut self,
         taken: Taken,
