@@ -139,16 +139,6 @@ impl Disk {
             .collect()
     }
 
-    /// As [`Disk::files`], without a copy.
-    #[must_use]
-    pub fn into_files(self) -> BTreeMap<String, Vec<u8>> {
-        let files = self.files.into_inner();
-        let linked = files.into_iter().filter(|content| content.linked);
-        linked
-            .map(|content| (content.name, content.bytes))
-            .collect()
-    }
-
     /// The name under which a file was created.
     ///
     /// # Panics
