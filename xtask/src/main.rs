@@ -6,6 +6,7 @@
 mod cargo;
 mod child;
 mod ci;
+mod circles;
 mod fuzz;
 mod instructions;
 mod mutants;
@@ -36,7 +37,7 @@ Chores of everdram. Usage: cargo xtask <chore>
           how many instructions a put, get, ... of viper takes, counted by callgrind (needs valgrind)
   fmt     format the code
   vm      the pmem medium on emulated NVDIMMs in a QEMU machine; `vm --quick` is the part that CI runs
-  tidy    the repository's own rules: file sizes, headers, reasons for dependencies, leftovers
+  tidy    the repository's own rules: file sizes, headers, circles of imports, reasons for dependencies, leftovers
 ";
 
 fn main() -> ExitCode {

@@ -5,9 +5,11 @@
 //! * Comments have at most [`COLUMNS_MAX`] columns, except pictures, tables and links.
 //! * Documents and comments name source files that exist.
 //! * No marks of unfinished work.
+//! * Files of a crate do not import each other in circles (`circles.rs`).
 //! * Each dependency of the workspace has its reason in a comment above it.
 
 use crate::cargo::root;
+use crate::circles;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -48,6 +50,7 @@ pub(crate) fn check() -> Vec<String> {
         .filter(|file| file.extension().is_some_and(|end| end == "rs"))
         .map(|file| format!("/{}", file.display()))
         .collect();
+    let mut texts = Vec::new();
     for file in files {
         let name = file
             .strip_prefix(&root)
@@ -58,6 +61,7 @@ pub(crate) fn check() -> Vec<String> {
             Ok(text) if name.ends_with(".rs") => {
                 check_source(&name, &text, &mut findings);
                 check_names(&name, &text, &sources, &mut findings);
+                texts.push((name, text));
             }
             Ok(text) if name.ends_with(".md") => {
                 check_marks(&name, &text, &mut findings);
@@ -68,6 +72,7 @@ pub(crate) fn check() -> Vec<String> {
             Err(error) => findings.push(format!("{name}:1: {error}")),
         }
     }
+    circles::check(&texts, &mut findings);
     findings
 }
 

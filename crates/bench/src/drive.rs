@@ -1,11 +1,25 @@
 //! One thread's loop over its script: asks the store, and checks every answer.
 
-use crate::pace::Pace;
-use crate::pass::Pass;
+use crate::pace::{Pace, Timing};
 use crate::subject::{Client, Error};
 use crate::workload::corpus::{Corpus, Maker};
 use crate::workload::{Action, Step};
 use anyhow::ensure;
+
+/// What threads do in a pass.
+#[derive(Clone, Copy)]
+pub(crate) struct Pass<'a> {
+    /// Keys and values.
+    pub corpus: &'a Corpus,
+    /// Steps that go at once; 1 = each for itself.
+    pub batch: usize,
+    /// Tells the values of this pass from those of others.
+    pub generation: u64,
+    /// How it is timed.
+    pub timing: Timing,
+    /// Whether each thread stays on a core of its own.
+    pub pin: bool,
+}
 
 /// Takes all `steps`.
 ///
@@ -157,7 +171,6 @@ fn check_all(corpus: &Corpus, steps: &[Step], mut values: &[u8]) -> Result<(), E
 mod tests {
     use super::*;
     use crate::pace::Free;
-    use crate::pass::Timing;
     use crate::workload::sizes::Sizes;
     use std::collections::HashMap;
 

@@ -1,6 +1,8 @@
 //! A store that is measured: opened in a directory of its own, filled, taken through passes, and removed.
 
-use crate::pass::{self, Pass, Passed, Timing};
+use crate::drive::Pass;
+use crate::pace::Timing;
+use crate::pass::{self, Passed};
 use crate::process;
 use crate::row::{Metric, Row};
 use crate::subject::{Error, Opener, Subject};

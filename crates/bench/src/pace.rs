@@ -11,6 +11,17 @@ use std::time::{Duration, Instant};
 /// Latency from which on an operation is asked whether it waited for a core: shorter ones cannot have.
 const SUSPICIOUS_NS: u64 = 3_000;
 
+/// How a pass is timed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Timing {
+    /// As a whole, as fast as it goes.
+    Throughput,
+    /// Each call, begun when the one before has ended.
+    Closed,
+    /// Each call, from a time set beforehand: so many operations a second of all threads.
+    Open(f64),
+}
+
 /// Called around each operation.
 pub(crate) trait Pace {
     /// Before it; an open loop waits here.

@@ -1,8 +1,8 @@
 //! One pass of all threads over their scripts, begun at once and timed together.
 
-use crate::drive::drive;
+use crate::drive::{Pass, drive};
 use crate::latency::Latencies;
-use crate::pace::{Closed, Free, Open};
+use crate::pace::{Closed, Free, Open, Timing};
 use crate::pool;
 use crate::process::{self, Waited, Waiting};
 use crate::subject::{Error, Subject};
@@ -14,32 +14,6 @@ use std::time::{Duration, Instant};
 
 /// Records that a load puts at once.
 const LOAD_BATCH: u64 = 64;
-
-/// How a pass is timed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Timing {
-    /// As a whole, as fast as it goes.
-    Throughput,
-    /// Each call, begun when the one before has ended.
-    Closed,
-    /// Each call, from a time set beforehand: so many operations a second of all threads.
-    Open(f64),
-}
-
-/// What threads do in a pass.
-#[derive(Clone, Copy)]
-pub(crate) struct Pass<'a> {
-    /// Keys and values.
-    pub corpus: &'a Corpus,
-    /// Steps that go at once; 1 = each for itself.
-    pub batch: usize,
-    /// Tells the values of this pass from those of others.
-    pub generation: u64,
-    /// How it is timed.
-    pub timing: Timing,
-    /// Whether each thread stays on a core of its own.
-    pub pin: bool,
-}
 
 /// What a pass gave, or several.
 #[derive(Default)]

@@ -7,7 +7,8 @@
 use crate::fixture::{Fixture, Memory, Script};
 use crate::latency::Latencies;
 use crate::machine::Machine;
-use crate::pass::{Passed, Timing};
+use crate::pace::Timing;
+use crate::pass::Passed;
 use crate::row::{Metric, Row, STORES};
 use crate::subject::{Error, Opener};
 use crate::workload::corpus::Corpus;

@@ -47,27 +47,31 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
+/// A number in units of which `of` knows the sizes; `None` for any other text.
+fn parse(text: &str, of: impl FnOnce(&str) -> Option<u64>) -> Option<u64> {
+    let trimmed = text.trim();
+    let is_other = |letter: char| !letter.is_ascii_digit();
+    let (digits, unit) = trimmed.split_at(trimmed.find(is_other).unwrap_or(trimmed.len()));
+    let number: u64 = digits.parse().ok()?;
+    number.checked_mul(of(unit.trim())?)
+}
+
 /// A size such as `4096`, `64KiB`, `64 MiB`, `1GB` (powers of 1024 either way), for the command line.
 ///
 /// # Errors
 /// Says what a size looks like.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
-    let refuse = || format!("size `{text}`: a number with an optional unit, such as 64MiB or 4096");
-    let trimmed = text.trim();
-    let split = trimmed
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(trimmed.len());
-    let (digits, unit) = trimmed.split_at(split);
-    let number: u64 = digits.parse().map_err(|_| refuse())?;
-    let shift = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        "t" | "tb" | "tib" => 40,
-        _ => return Err(refuse()),
+    let of = |unit: &str| match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => Some(1),
+        "k" | "kb" | "kib" => Some(1 << 10),
+        "m" | "mb" | "mib" => Some(1 << 20),
+        "g" | "gb" | "gib" => Some(1 << 30),
+        "t" | "tb" | "tib" => Some(1 << 40),
+        _ => None,
     };
-    number.checked_mul(1 << shift).ok_or_else(refuse)
+    parse(text, of).ok_or_else(|| {
+        format!("size `{text}`: a number with an optional unit, such as 64MiB or 4096")
+    })
 }
 
 /// A count such as `5M`, `200k`, `1G` or `4096` (powers of 1000), for the command line.
@@ -75,22 +79,16 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
 /// # Errors
 /// Says what a count looks like.
 pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
-    let refuse =
-        || format!("count `{text}`: a number with an optional k, M or G, such as 5M or 4096");
-    let trimmed = text.trim();
-    let split = trimmed
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(trimmed.len());
-    let (digits, unit) = trimmed.split_at(split);
-    let number: u64 = digits.parse().map_err(|_| refuse())?;
-    let unit = match unit.trim() {
-        "" => 1,
-        "k" | "K" => 1_000,
-        "m" | "M" => 1_000_000,
-        "g" | "G" => 1_000_000_000,
-        _ => return Err(refuse()),
+    let of = |unit: &str| match unit {
+        "" => Some(1),
+        "k" | "K" => Some(1_000),
+        "m" | "M" => Some(1_000_000),
+        "g" | "G" => Some(1_000_000_000),
+        _ => None,
     };
-    number.checked_mul(unit).ok_or_else(refuse)
+    parse(text, of).ok_or_else(|| {
+        format!("count `{text}`: a number with an optional k, M or G, such as 5M or 4096")
+    })
 }
 
 /// A time such as `500ms`, `60s`, `30m`, `2h`, for the command line.
@@ -98,24 +96,17 @@ pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
 /// # Errors
 /// Says what a time looks like.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
-    let refuse = || format!("time `{text}`: a number with a unit, such as 500ms, 60s, 30m or 2h");
-    let trimmed = text.trim();
-    let split = trimmed
-        .find(|c: char| !c.is_ascii_digit())
-        .ok_or_else(refuse)?;
-    let (digits, unit) = trimmed.split_at(split);
-    let number: u64 = digits.parse().map_err(|_| refuse())?;
-    let unit_ms = match unit.trim() {
-        "ms" => 1,
-        "s" => 1000,
-        "m" | "min" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err(refuse()),
+    let of_ms = |unit: &str| match unit {
+        "ms" => Some(1),
+        "s" => Some(1000),
+        "m" | "min" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
     };
-    number
-        .checked_mul(unit_ms)
-        .map(Duration::from_millis)
-        .ok_or_else(refuse)
+    let time = parse(text, of_ms).map(Duration::from_millis);
+    time.ok_or_else(|| {
+        format!("time `{text}`: a number with a unit, such as 500ms, 60s, 30m or 2h")
+    })
 }
 
 #[cfg(test)]
@@ -164,6 +155,7 @@ mod tests {
             ("30 m", Some(1_800_000)),
             ("2h", Some(7_200_000)),
             ("60", None),
+            ("60S", None),
             ("s", None),
             ("-1s", None),
             ("99999999999999999999s", None),

@@ -1,12 +1,16 @@
 //! The commands as a script sees them: output, exit codes, files that come back byte for byte.
 
+#[path = "support/program.rs"]
+mod program;
+
 use everdram::{EngineKind, test_each_engine};
+use program::{everdram, run};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 
 test_each_engine!(
     pools_come_back_byte_for_byte_in_both_formats,
@@ -20,18 +24,6 @@ type Contents = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
 
 /// Long after any run of this test.
 const EXPIRES_AT_MS: u64 = 9_999_999_999_999;
-
-fn everdram() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_everdram"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("EVERDRAM_")) {
-        command.env_remove(name);
-    }
-    command
-}
-
-fn run(arguments: &[&str]) -> Output {
-    everdram().args(arguments).output().unwrap()
-}
 
 fn run_well(arguments: &[&str]) -> String {
     let output = run(arguments);

@@ -1,12 +1,16 @@
 //! What to do with a damaged pool, as an operator does it: `check` says what is wrong, `export --salvage` and
 //! `serve --salvage` give what verifies and say what is missing.
 
+#[path = "support/program.rs"]
+mod program;
+
 use everdram::{EngineKind, test_each_engine};
+use program::{everdram, run};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 
 test_each_engine!(
     an_export_saves_all_but_the_damaged_key,
@@ -16,18 +20,6 @@ test_each_engine!(
 );
 
 const KEYS: u32 = 60;
-
-fn everdram() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_everdram"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("EVERDRAM_")) {
-        command.env_remove(name);
-    }
-    command
-}
-
-fn run(arguments: &[&str]) -> Output {
-    everdram().args(arguments).output().unwrap()
-}
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()

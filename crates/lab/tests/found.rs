@@ -2,7 +2,6 @@
 
 use everdram::EngineKind;
 use everdram_lab::call::{Call, Values};
-use everdram_lab::campaign::execute;
 use everdram_lab::examine::{Examiner, ExploreOptions};
 use everdram_lab::found::REMOVED_KEY_IN_A_FULL_POOL;
 use everdram_lab::image::Medium;
@@ -11,6 +10,7 @@ use everdram_lab::plan_text;
 use everdram_lab::process::Environment;
 use everdram_lab::profile::Profile;
 use everdram_lab::replay::replay;
+use everdram_lab::run::execute;
 
 /// A plan of these calls, by session.
 fn plan(medium: Medium, profile: Profile, calls: impl Fn(&mut Values) -> Vec<(u32, Call)>) -> Plan {

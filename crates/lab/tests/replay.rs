@@ -1,7 +1,7 @@
 //! What is found is made small, explained with the right lines of the source, written down, and found again.
 
 use everdram::EngineKind;
-use everdram_lab::campaign::{Campaign, Limit, execute};
+use everdram_lab::campaign::{Campaign, Limit};
 use everdram_lab::crash::Crash;
 use everdram_lab::examine::ExploreOptions;
 use everdram_lab::explain::{Explanation, explain};
@@ -13,6 +13,7 @@ use everdram_lab::plan_text::{Saved, read, write};
 use everdram_lab::process::Environment;
 use everdram_lab::profile::Profile;
 use everdram_lab::replay::{replay, save};
+use everdram_lab::run::execute;
 use everdram_lab::shrink::{Patience, shrink};
 use everdram_lab::trace::{DiskStep, Step, name};
 use everdram_pm::lab::Site;

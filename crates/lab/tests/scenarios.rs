@@ -1,12 +1,12 @@
 //! The runs that are written by hand, on both media: no image that a crash could leave loses anything.
 
 use everdram::EngineKind;
-use everdram_lab::campaign::execute;
 use everdram_lab::examine::{Examiner, ExploreOptions};
 use everdram_lab::explore::Effort;
 use everdram_lab::image::Medium;
 use everdram_lab::plan::Manner;
 use everdram_lab::process::Environment;
+use everdram_lab::run::execute;
 use everdram_lab::scenario;
 
 #[test]

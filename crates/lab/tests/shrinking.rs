@@ -6,7 +6,7 @@
 
 use everdram::EngineKind;
 use everdram_lab::call::Call;
-use everdram_lab::campaign::{Finding, execute};
+use everdram_lab::campaign::Finding;
 use everdram_lab::crash::Failure;
 use everdram_lab::examine::{Examiner, ExploreOptions};
 use everdram_lab::image::Medium;
@@ -16,6 +16,7 @@ use everdram_lab::plan_text::{read, write};
 use everdram_lab::process::Environment;
 use everdram_lab::profile::Profile;
 use everdram_lab::replay::{replay, save};
+use everdram_lab::run::execute;
 use everdram_lab::shrink::{Patience, shrink};
 use everdram_lab::trace::{Step, name};
 use std::cell::Cell;

@@ -3,12 +3,12 @@
 
 use everdram::EngineKind;
 use everdram_lab::call::{Call, Values};
-use everdram_lab::campaign::execute;
 use everdram_lab::examine::{Examiner, ExploreOptions, Totals};
 use everdram_lab::image::Medium;
 use everdram_lab::plan::{Fault, Manner, Plan};
 use everdram_lab::process::Environment;
 use everdram_lab::profile::Profile;
+use everdram_lab::run::execute;
 
 /// Runs, which differ in the schedule.
 const SEEDS: u64 = 400;

@@ -3,6 +3,22 @@
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
+/// Damage that an open with [`crate::PoolOptions::salvage`] skipped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Damage {
+    /// The file.
+    pub file: PathBuf,
+    /// Byte offset in that file.
+    pub offset: u64,
+    /// Bytes left out from there on, as far as that is known.
+    pub bytes: u64,
+    /// Whether acknowledged writes may be missing because of it.
+    pub is_loss: bool,
+    /// What was found there.
+    pub what: String,
+}
+
 /// Why a pool could not be opened or written. Every message says what to do.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -65,21 +65,22 @@ mod shelf;
 
 pub use blocks::{Blocks, BlocksOptions, HINT_BYTES, Mark};
 pub use checksum::Secret;
-pub use error::Error;
+pub use error::{Damage, Error};
 #[cfg(feature = "faults")]
 pub use io::faults;
 pub use medium::{Durability, Medium, MediumChoice, Report};
 pub use memory::barrier::Barrier;
 pub use memory::cpu::{FlushKind, LINE, prefetch};
 pub use memory::dram::{Dram, DramLine, DramRefused, Matches};
-pub use memory::lane::{Dirty, Durable, Flushed, Lane, Lsn, Ordered, Written};
+pub use memory::lane::{Dirty, Flushed, Lane, Ordered, Written};
+pub use memory::position::{Durable, Lsn};
 pub use memory::preset::{DISK_PRESETS, DiskPreset, PRESETS, Preset};
 pub use memory::region::Region;
 pub use memory::unfenced::Unfenced;
 pub use pool::erase::erase;
-pub use pool::extent::Extent;
 pub use pool::inspect::PoolInfo;
 pub use pool::probe::{Probe, probe};
+pub use pool::superblock::extent::Extent;
 pub use pool::superblock::{DATA_AT, ROOT_AT, ROOT_BYTES};
-pub use pool::{Damage, Pool, PoolOptions};
+pub use pool::{Pool, PoolOptions};
 pub use shelf::{Shelf, ShelfFile};

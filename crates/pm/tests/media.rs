@@ -3,33 +3,12 @@
 #![allow(missing_docs)]
 #![cfg(not(miri))]
 
+mod common;
+
+use common::{open, options, put};
 use everdram_pm::{DATA_AT, Durability, Error, Medium, MediumChoice, Pool, PoolOptions, ROOT_AT};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-fn options(medium: Medium) -> PoolOptions {
-    PoolOptions {
-        medium: MediumChoice::Only(medium),
-        max_bytes: 1 << 30,
-        log_bytes: 8 << 20,
-        engine: 7,
-        geometry: [1, 2, 3, 4, 5, 6, 7, 8],
-        ..PoolOptions::default()
-    }
-}
-
-fn open(path: &Path, medium: Medium) -> Arc<Pool> {
-    Pool::open(path, &options(medium)).unwrap()
-}
-
-/// One durable word.
-fn put(pool: &Arc<Pool>, at: u64, word: u64) {
-    let mut lane = pool.lane();
-    let dirty = lane.store_word(at, word);
-    let flushed = lane.flush(dirty);
-    let ordered = lane.fence(flushed);
-    pool.wait(ordered.lsn()).unwrap();
-}
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[test]
 fn a_medium_is_left_only_after_a_clean_close() {

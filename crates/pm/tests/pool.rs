@@ -3,41 +3,17 @@
 #![allow(missing_docs)]
 #![cfg(not(miri))]
 
-use everdram_pm::{
-    DATA_AT, Error, Extent, Medium, MediumChoice, Pool, PoolOptions, ROOT_AT, ROOT_BYTES,
-};
+mod common;
+
+use common::{open, options, put};
+use everdram_pm::{DATA_AT, Error, Extent, Medium, Pool, PoolOptions, ROOT_AT, ROOT_BYTES};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
 const MEDIA: [Medium; 2] = [Medium::File, Medium::Emulated];
-
-fn options(medium: Medium) -> PoolOptions {
-    PoolOptions {
-        medium: MediumChoice::Only(medium),
-        max_bytes: 1 << 30,
-        log_bytes: 8 << 20,
-        engine: 7,
-        geometry: [1, 2, 3, 4, 5, 6, 7, 8],
-        ..PoolOptions::default()
-    }
-}
-
-fn open(path: &Path, medium: Medium) -> Arc<Pool> {
-    Pool::open(path, &options(medium)).unwrap()
-}
-
-/// One durable word.
-fn put(pool: &Arc<Pool>, at: u64, word: u64) {
-    let mut lane = pool.lane();
-    let dirty = lane.store_word(at, word);
-    let flushed = lane.flush(dirty);
-    let ordered = lane.fence(flushed);
-    pool.wait(ordered.lsn()).unwrap();
-}
 
 #[test]
 fn a_new_pool_is_empty_and_comes_back() {

@@ -3,6 +3,9 @@
 #![allow(missing_docs)]
 #![cfg(not(miri))]
 
+mod common;
+
+use common::{open, options, put};
 use everdram_pm::{Error, Lsn, Medium, MediumChoice, Pool, PoolOptions, ROOT_AT};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -16,17 +19,6 @@ const MEDIA: [Medium; 2] = [Medium::File, Medium::Emulated];
 const BLOCK: usize = 4096;
 const WORDS: u64 = 300;
 
-fn options(medium: Medium) -> PoolOptions {
-    PoolOptions {
-        medium: MediumChoice::Only(medium),
-        max_bytes: 1 << 30,
-        log_bytes: 8 << 20,
-        engine: 7,
-        geometry: [3; 8],
-        ..PoolOptions::default()
-    }
-}
-
 /// Everything that could create, convert or repair is on: `read_only` alone must prevent it.
 fn view_options() -> PoolOptions {
     PoolOptions {
@@ -36,18 +28,9 @@ fn view_options() -> PoolOptions {
     }
 }
 
-/// One durable word.
-fn put(pool: &Arc<Pool>, at: u64, word: u64) {
-    let mut lane = pool.lane();
-    let dirty = lane.store_word(at, word);
-    let flushed = lane.flush(dirty);
-    let ordered = lane.fence(flushed);
-    pool.wait(ordered.lsn()).unwrap();
-}
-
 /// A pool with an extent and some words, dropped; many of the words are in the log only. Returns the extent.
 fn prepare(path: &Path, medium: Medium) -> u64 {
-    let pool = Pool::open(path, &options(medium)).unwrap();
+    let pool = open(path, medium);
     let extent = pool.allocate(1, 1 << 20, 4096).unwrap();
     for word in 0..WORDS {
         put(&pool, extent.at + word * 8, word + 1);
@@ -136,7 +119,7 @@ fn check(what: &str, path: &Path, medium: Medium) -> Vec<u8> {
     drop(view);
     assert!(files(path) == before, "{what}: changed when dropped");
 
-    let pool = Pool::open(path, &options(medium)).unwrap();
+    let pool = open(path, medium);
     assert!(!pool.is_read_only());
     let recovered = (contents(&pool), pool.extents(1), pool.was_clean());
     assert!(seen == recovered, "{what}: the view showed something else");
@@ -164,7 +147,7 @@ fn nothing_changes_after_a_clean_close() {
     for medium in MEDIA {
         let directory = tempfile::tempdir().unwrap();
         let extent = prepare(directory.path(), medium);
-        let pool = Pool::open(directory.path(), &options(medium)).unwrap();
+        let pool = open(directory.path(), medium);
         pool.close().unwrap();
         drop(pool);
         let seen = check("closed", directory.path(), medium);
@@ -301,7 +284,7 @@ fn several_may_look_but_not_while_somebody_writes() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         let extent = prepare(path, medium);
-        let pool = Pool::open(path, &options(medium)).unwrap();
+        let pool = open(path, medium);
         let view = Pool::open(path, &view_options());
         assert!(matches!(view, Err(Error::Locked { .. })), "{view:?}");
         drop(pool);
@@ -315,7 +298,7 @@ fn several_may_look_but_not_while_somebody_writes() {
         let pool = Pool::open(path, &options(medium));
         assert!(matches!(pool, Err(Error::Locked { .. })), "{pool:?}");
         drop(two);
-        let pool = Pool::open(path, &options(medium)).unwrap();
+        let pool = open(path, medium);
         assert_eq!(pool.region().load_word(extent), 1);
     }
 }
@@ -330,7 +313,7 @@ fn a_medium_that_was_asked_for_is_not_taken_over() {
     };
     let refused = Pool::open(directory.path(), &as_file);
     assert!(matches!(refused, Err(Error::Options { .. })), "not closed");
-    let pool = Pool::open(directory.path(), &options(Medium::Emulated)).unwrap();
+    let pool = open(directory.path(), Medium::Emulated);
     pool.close().unwrap();
     drop(pool);
     let before = files(directory.path());

@@ -12,7 +12,7 @@ mod space;
 use crate::everdram::Everdram;
 use crate::fixture::{Fixture, Script};
 use crate::named::named;
-use crate::pass::Timing;
+use crate::pace::Timing;
 use crate::recovery::Recovery;
 use crate::subject::Error;
 use crate::timing::{Sample, Spread};

@@ -2,8 +2,10 @@
 //! are.
 
 use super::{Group, Host, Outcome, Settings, Stores, USUAL, at_most};
+use crate::drive::Pass;
 use crate::everdram::Everdram;
-use crate::pass::{self, Pass, Timing};
+use crate::pace::Timing;
+use crate::pass;
 use crate::plan::{Extent, Plan};
 use crate::row::Metric;
 use crate::subject::{Error, Subject};

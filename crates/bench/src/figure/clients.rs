@@ -6,7 +6,7 @@
 //! its state word.
 
 use super::jobs::{self, Done, Job};
-use super::measure::Progress;
+use super::progress::Progress;
 use super::store::Data;
 use super::stream::Writes;
 use super::workers::{Meter, Workers};

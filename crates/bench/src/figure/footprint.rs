@@ -1,7 +1,8 @@
 //! Bytes that a filled store has of DRAM, of persistent memory and of a disk.
 
-use super::measure::Progress;
-use super::store::{Curve, Data, Filled};
+use super::progress::Progress;
+use super::settings::curve::Curve;
+use super::store::{Data, Filled};
 use super::system::Ground;
 use crate::process;
 use crate::row::{Metric, Row};

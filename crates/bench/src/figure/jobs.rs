@@ -11,6 +11,9 @@ use crate::workload::{Action, Step};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
+/// Kinds of calls that are timed, in the order of [`Asking::timed`].
+pub(super) const KINDS: [&str; 2] = ["get", "put"];
+
 /// What came of asking a job for a request.
 pub(super) enum Done {
     /// A get was answered.

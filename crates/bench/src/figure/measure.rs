@@ -1,112 +1,23 @@
 //! A figure, system by system and round by round.
 
-use super::jobs::{self, Asking};
+use super::jobs::{self, Asking, KINDS};
+use super::phases::phases;
+use super::progress::Progress;
 use super::settings::Settings;
-use super::store::{Curve, Data, For};
+use super::store::{Data, For};
 use super::stream::Writes;
 use super::tails::{self, Calls};
-use super::workers::{Span, Workers};
-use super::{Measure, best, clients, footprint, overhead, restart, steps, summary};
+use super::workers::Workers;
+use super::{Measure, clients, footprint, overhead, restart, steps, summary};
 use crate::latency::{ALL, add_percentiles, histogram};
-use crate::machine::Machine;
 use crate::row::{Metric, Row, merged};
 use crate::subject::{Error, Subject};
 use anyhow::ensure;
 use hdrhistogram::Histogram;
-use serde_json::json;
 
-/// Kinds of calls that are timed, in the order of [`Asking::timed`].
-pub(super) const KINDS: [&str; 2] = ["get", "put"];
-/// What a store counts of its traffic, and the metric that is its growth each second.
-const TRAFFIC: [(&str, Metric); 4] = [
-    ("data_written_bytes", Metric::DataWriteRate),
-    ("data_read_bytes", Metric::DataReadRate),
-    ("log_written_bytes", Metric::LogWriteRate),
-    ("checkpoint_written_bytes", Metric::CheckpointWriteRate),
-];
 /// Shares of the calls at which a distribution is told; beyond the last step, the tail.
 const STEPS: u32 = 50;
 const TAIL: [f64; 4] = [0.99, 0.995, 0.999, 0.9999];
-
-/// How far a measurement is.
-pub(super) struct Progress<'a> {
-    tell: &'a mut dyn FnMut(f64, &str),
-    settings: &'a Settings,
-    machine: Machine,
-    pub(super) curve: Curve<'a>,
-    what: String,
-    done: usize,
-}
-
-impl<'a> Progress<'a> {
-    /// A store of `curve` is opened and filled.
-    fn step(&mut self, round: usize, curve: Curve<'a>) {
-        self.what = match self.settings.rounds {
-            1 => curve.label(),
-            _ => format!("round {}: {}", round + 1, curve.label()),
-        };
-        self.curve = curve;
-        self.say(&format!("{}: filling the store", self.what));
-    }
-
-    fn say(&mut self, what: &str) {
-        let all = self.settings.points().max(1);
-        (self.tell)(self.done as f64 / all as f64, what);
-    }
-
-    /// The row of the point that comes next; `workload` = none: the share of writes says it all.
-    pub(super) fn row(&mut self, workload: &str, percent: f64, threads: usize) -> Row {
-        let what = std::mem::take(&mut self.what);
-        self.say(&what);
-        self.what = what;
-        self.done += 1;
-        self.row_of(workload, percent, threads)
-    }
-
-    /// Another row of the same point.
-    pub(super) fn row_of(&self, workload: &str, percent: f64, threads: usize) -> Row {
-        let settings = self.settings;
-        let paper = settings.paper();
-        let mut conditions = json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "medium": "emulated",
-            "delays": paper.delays,
-            "records": settings.records,
-            "key": paper.key_bytes,
-            "value": self.curve.value_bytes,
-            "skew": crate::workload::distribution::EXPONENT,
-            "writes": percent,
-            "logs": self.curve.logs(),
-            "log_bytes": self.curve.log_bytes,
-            "seconds": settings.seconds,
-            "warm_up_seconds": settings.warm_up_seconds(),
-            "rounds": settings.rounds,
-            "seed": settings.seed,
-        });
-        if let Some(ground) = self.curve.ground {
-            self.curve.describe(ground, &mut conditions);
-        }
-        let share = format!("{percent} % writes");
-        let workload = if workload.is_empty() {
-            &share
-        } else {
-            workload
-        };
-        let (suite, system) = (&settings.figure.name, self.curve.system.name());
-        Row::new(suite, system, workload, threads, conditions, &self.machine)
-    }
-
-    /// Cores of this machine.
-    pub(super) fn cores(&self) -> usize {
-        self.machine.cores.max(1)
-    }
-
-    /// How often so many puts would fill all logs.
-    pub(super) fn log_turns(&self, puts: u64) -> f64 {
-        let bytes = puts * self.settings.paper().logged_bytes;
-        bytes as f64 / self.curve.all_log_bytes().max(1) as f64
-    }
-}
 
 /// Measures a figure, telling `tell` how far it is (0 to 1) and what comes.
 ///
@@ -118,14 +29,7 @@ pub fn measure(settings: &Settings, tell: &mut dyn FnMut(f64, &str)) -> Result<V
     let Some(first) = curves.first().filter(|_| settings.points() > 0) else {
         anyhow::bail!("nothing to measure: {settings:?}");
     };
-    let mut progress = Progress {
-        tell,
-        settings,
-        machine: Machine::here(&settings.dir),
-        curve: *first,
-        what: String::new(),
-        done: 0,
-    };
+    let mut progress = Progress::new(settings, *first, tell);
     let mut rows = Vec::new();
     let mut calls: Vec<[Histogram<u64>; 2]> = Vec::new();
     calls.resize_with(curves.len(), || [histogram(), histogram()]);
@@ -226,64 +130,6 @@ fn points(
         })?;
     }
     Ok(rows)
-}
-
-/// Throughput and gleaners over time: a row for each phase, with a value for each moment.
-pub(super) fn phases(
-    data: &Data<'_>,
-    store: &dyn Subject,
-    progress: &mut Progress<'_>,
-) -> Result<Vec<Row>, Error> {
-    let settings = data.settings;
-    let threads = progress.curve.workers();
-    let cores = progress.curve.shared(progress.cores());
-    let workers = Workers::new(threads, Writes::of_percent(settings.writes[0]));
-    let asking = Asking::all(&workers, &data.corpus, &data.stream);
-    let looks = (settings.seconds / settings.sample_seconds)
-        .round()
-        .max(1.0);
-    let (rows, _) = jobs::run(store, &workers, asking, || {
-        let (mut second, mut before) = (0.0, traffic(store));
-        let mut rows = Vec::new();
-        for (phase, percent) in settings.writes.iter().copied().enumerate() {
-            let mut row = progress.row(&format!("{percent} %"), percent, threads);
-            row.conditions.insert("phase".into(), phase.into());
-            workers.set_writes(Writes::of_percent(percent));
-            for _ in 0..looks as usize {
-                let span = workers.span(0..threads, settings.seconds / looks);
-                second += span.seconds;
-                span.add_to(&mut row, cores);
-                row.push(Metric::Second, second);
-                row.push(Metric::Gleaners, workers.gleaners() as f64);
-                row.push(Metric::GleaningShare, span.gleaning_share());
-                let now = traffic(store);
-                add_traffic(&mut row, &span, [before, now]);
-                before = now;
-            }
-            if progress.curve.ground.is_some() {
-                let least = row.get(best(&row, Metric::Rate)).min;
-                row.push(Metric::LeastRate, least);
-            }
-            rows.push(row);
-        }
-        Ok(rows)
-    })?;
-    Ok(rows)
-}
-
-/// What the store has counted of its traffic so far.
-fn traffic(store: &dyn Subject) -> [Option<u64>; 4] {
-    TRAFFIC.map(|(name, _)| store.own(name))
-}
-
-fn add_traffic(row: &mut Row, span: &Span, counts: [[Option<u64>; 4]; 2]) {
-    let [before, now] = counts;
-    for (number, (_, metric)) in TRAFFIC.into_iter().enumerate() {
-        if let (Some(before), Some(now)) = (before[number], now[number]) {
-            let grown = now.saturating_sub(before) as f64;
-            row.push(metric, grown / span.seconds.max(1e-9));
-        }
-    }
 }
 
 /// How long single calls take: a row for each kind of call.

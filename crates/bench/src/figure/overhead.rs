@@ -4,7 +4,8 @@
 //! and syncs blocks of a file beside it. What is left is the store's own work. A disk would hide it: its
 //! writes take longer, and are never twice as long.
 
-use super::measure::{KINDS, Progress};
+use super::jobs::KINDS;
+use super::progress::Progress;
 use super::store::{Data, Filled};
 use super::tails::{self, Calls};
 use crate::fixture::Place;

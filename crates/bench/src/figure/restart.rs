@@ -2,7 +2,7 @@
 //! that this forced is under way.
 
 use super::jobs::{self, Loading};
-use super::measure::Progress;
+use super::progress::Progress;
 use super::settings::Settings;
 use super::store::{Data, For, Opening};
 use super::stream::Writes;
@@ -39,7 +39,7 @@ pub(super) fn measure(data: &Data<'_>, progress: &mut Progress<'_>) -> Result<Ve
     );
     let mut clean = progress.row(CLEAN, 100.0, curve.workers());
     let filled = data.filled(&curve, For::Room)?;
-    let (opening, site) = (curve.opening(&filled.site, For::Room), filled.site);
+    let (opening, site) = (Opening::of(&curve, &filled.site, For::Room), filled.site);
     drop(filled.subject);
     reopen(data, &opening, site.dir(), &mut clean)?;
     drop(site);
@@ -54,7 +54,12 @@ pub(super) fn killed(data: &Data<'_>, progress: &mut Progress<'_>) -> Result<Row
     let filler = settings.filler.context("no program to be killed")?;
     let site = curve.site()?;
     recovery::kill(&mut filler(settings, &curve, &site)?)?;
-    reopen(data, &curve.opening(&site, For::Room), site.dir(), &mut row)?;
+    reopen(
+        data,
+        &Opening::of(&curve, &site, For::Room),
+        site.dir(),
+        &mut row,
+    )?;
     Ok(row)
 }
 

@@ -1,6 +1,6 @@
 //! How long the steps of a put take (table 3 of DStore's paper), in a build with clocks between them.
 
-use super::measure::Progress;
+use super::progress::Progress;
 use super::store::Data;
 use crate::row::Row;
 use crate::subject::{Error, Subject};

@@ -1,7 +1,8 @@
 //! The worst of each store (table 5 of DStore's paper): its slowest moment, its slowest calls, its recovery
 //! after a kill, and its space.
 
-use super::measure::{Progress, phases};
+use super::phases::phases;
+use super::progress::Progress;
 use super::store::{Data, Filled, For};
 use super::tails::{self, Calls};
 use super::{footprint, restart};

@@ -1,7 +1,7 @@
 //! Single calls, timed: percentiles of gets and of puts in each round.
 
-use super::jobs::{self, Asking};
-use super::measure::{KINDS, Progress};
+use super::jobs::{self, Asking, KINDS};
+use super::progress::Progress;
 use super::store::Data;
 use super::stream::Writes;
 use super::workers::{Span, Workers};

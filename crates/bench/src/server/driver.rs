@@ -12,13 +12,13 @@ use super::wire::Wire;
 use crate::latency::histogram;
 use crate::subject::Error;
 use crate::timing::{Sample, Stopwatch};
+use crate::workload::{Author, Step};
 use anyhow::Context;
 use hdrhistogram::Histogram;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
-use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
 use std::collections::VecDeque;
+use std::iter::Take;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -29,32 +29,11 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// The poll waits in whole milliseconds: what is due earlier is awaited without sleeping.
 const SLEEP_AT_LEAST: Duration = Duration::from_millis(2);
 
-/// Which keys are asked for.
-pub(super) enum Keys {
-    /// Any of so many.
-    Random(SmallRng, u64),
-    /// Each once, from the first to the end.
-    InOrder(std::ops::Range<u64>),
-}
-
-impl Keys {
-    pub(super) fn random(seed: u64, keys: u64) -> Keys {
-        Keys::Random(SmallRng::seed_from_u64(seed), keys)
-    }
-
-    /// `None` when each was asked for.
-    fn next(&mut self) -> Option<u64> {
-        match self {
-            Keys::Random(random, keys) => Some(random.random_range(0..*keys)),
-            Keys::InOrder(range) => range.next(),
-        }
-    }
-}
-
 /// What a run asks, and when.
 pub(super) struct Run {
     pub(super) wire: Wire,
-    pub(super) keys: Keys,
+    /// Which keys are asked for.
+    pub(super) steps: Take<Author>,
     /// Requests of a connection under way at once.
     pub(super) pipeline: usize,
     /// Requests a second, if they are due at fixed times.
@@ -233,7 +212,7 @@ impl Turn {
             None if self.is_ending || connection.under_way() > 0 => return Ok(()),
             None => {
                 for _ in 0..self.run.pipeline {
-                    let Some(key) = self.run.keys.next() else {
+                    let Some(key) = self.run.steps.next().map(Step::number) else {
                         self.is_ending = true;
                         break;
                     };
@@ -247,7 +226,7 @@ impl Turn {
                     let Some(begun) = waiting.pop_front() else {
                         break;
                     };
-                    let Some(key) = self.run.keys.next() else {
+                    let Some(key) = self.run.steps.next().map(Step::number) else {
                         break;
                     };
                     connection.ask(&mut self.run.wire, Pending { key, begun });
@@ -279,6 +258,7 @@ impl Turn {
 mod tests {
     use super::super::load::{Command, Data};
     use super::*;
+    use crate::workload::Workload;
     use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::thread;
@@ -291,7 +271,7 @@ mod tests {
     fn run(command: Command, pipeline: usize, rate: Option<f64>, milliseconds: u64) -> Run {
         Run {
             wire: Wire::of(command, DATA),
-            keys: Keys::random(7, DATA.keys),
+            steps: Author::new(Workload::Get, DATA.keys, 0, 1, 7).take(usize::MAX),
             pipeline,
             rate,
             length: Duration::from_millis(milliseconds),
@@ -353,10 +333,9 @@ mod tests {
             b"+OK\r\n".to_vec()
         });
         let mut driver = Driver::connect(port, 2).unwrap();
-        let keys = Keys::InOrder(0..101);
         let outcome = driver
             .run(Run {
-                keys,
+                steps: Author::new(Workload::Put, 101, 0, 1, 7).take(101),
                 ..run(Command::Set, 8, None, 60_000)
             })
             .unwrap();

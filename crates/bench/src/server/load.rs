@@ -1,5 +1,7 @@
 //! What a server is asked, how much at once and for how long.
 
+use crate::workload::Workload;
+
 /// The command that a load consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -16,6 +18,14 @@ impl Command {
         match self {
             Command::Set => "SET",
             Command::Get => "GET",
+        }
+    }
+
+    /// What a store is asked for to the same effect.
+    pub(super) fn workload(self) -> Workload {
+        match self {
+            Command::Set => Workload::Overwrite,
+            Command::Get => Workload::Get,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! dropped. On which cores it runs, and what it has spent and holds, as the kernel tells in `/proc`.
 
 use crate::fixture::Place;
+use crate::process;
 use crate::recovery::ChildGuard;
 use crate::subject::Error;
 use anyhow::Context;
@@ -184,9 +185,7 @@ impl Pinned {
             core < CpuSet::MAX_CPU && before.is_set(core),
             "core {core} is not one that this process may run on; name another, or pin nothing"
         );
-        let mut only = CpuSet::new();
-        only.set(core);
-        sched_setaffinity(None, &only).with_context(|| format!("moving to core {core}"))?;
+        process::pin(core).with_context(|| format!("moving to core {core}"))?;
         Ok(Pinned {
             before: Some(before),
         })

@@ -1,7 +1,7 @@
 //! A server that is up, with its data in it, and what it does under a load.
 
 use super::contender::Contender;
-use super::driver::{Driver, Keys, Run};
+use super::driver::{Driver, Run};
 use super::load::{Command, Data, Load};
 use super::process::{Memory, Pinned, Pins, Process, processor_time};
 use super::wire::Wire;
@@ -9,6 +9,7 @@ use crate::latency::{ALL, add_percentiles};
 use crate::machine::Machine;
 use crate::row::{Metric, Row, SERVERS};
 use crate::subject::Error;
+use crate::workload::{Author, Workload};
 use anyhow::Context;
 use serde_json::json;
 use std::fmt::Write as _;
@@ -65,7 +66,8 @@ impl Running {
         let mut driver = Driver::connect(self.process.port, connections)?;
         driver.run(Run {
             wire: Wire::of(Command::Set, self.data),
-            keys: Keys::InOrder(0..self.data.keys),
+            steps: Author::new(Workload::Put, self.data.keys, 0, 1, 0)
+                .take(usize::try_from(self.data.keys)?),
             pipeline,
             rate: None,
             length: FILL_AT_MOST,
@@ -100,7 +102,8 @@ impl Running {
         let run = |seconds: f64, seed: u64| -> Result<Run, Error> {
             Ok(Run {
                 wire: Wire::of(load.command, load.data),
-                keys: Keys::random(seed, load.data.keys),
+                steps: Author::new(load.command.workload(), load.data.keys, 0, 1, seed)
+                    .take(usize::MAX),
                 pipeline: load.pipeline,
                 rate: load.rate,
                 length: Duration::try_from_secs_f64(seconds).context("the length of a load")?,

@@ -9,9 +9,8 @@
 //! The seal follows from number and generation, and so does the length: a value of another record, of another
 //! length, or put together of two does not pass. Values below 24 bytes have the first word alone.
 
-use crate::subject::Error;
 use crate::workload::sizes::{Lengths, Sizes};
-use anyhow::bail;
+use anyhow::{Error, bail};
 
 /// Bits of the first word that count updates.
 const COUNTER_BITS: u32 = 24;

@@ -150,6 +150,15 @@ pub struct Author {
     written: u64,
 }
 
+/// It never ends.
+impl Iterator for Author {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        Some(self.step())
+    }
+}
+
 impl Author {
     /// For `thread` of `threads` over a store of `records`.
     #[must_use]

@@ -3,9 +3,7 @@
 //! The measuring is in `everdram-bench`; here are the command lines and the tables.
 
 mod bars;
-mod bullet_bars;
 mod compare;
-mod dstore_bars;
 mod figure;
 mod limits;
 mod recovery;

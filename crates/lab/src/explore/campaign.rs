@@ -8,9 +8,8 @@ use crate::plan::profile::Profile;
 use crate::plan::scenario;
 use crate::plan::text::Saved;
 use crate::plan::{Fault, Manner, Plan};
-use crate::run;
-use crate::run::Run;
 use crate::run::process::Environment;
+use crate::run::{Run, execute};
 use everdram::EngineKind;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -440,14 +439,6 @@ impl Account<'_> {
         }
         (self.watch)(&tally);
     }
-}
-
-/// Runs a plan the way its profile is run.
-///
-/// # Errors
-/// What the engine said that it should not have said, a panic included.
-pub fn execute(plan: &Plan, environment: &Environment) -> Result<Run, String> {
-    crate::judge::catching_panics(|| run::run(plan, environment, false))
 }
 
 /// Makes the allocator keep the memory of a recovered image for the next one. Without this, the lab spends

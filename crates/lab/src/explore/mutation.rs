@@ -4,7 +4,7 @@
 //! If it does not notice, the instruction is of no use and goes; or no workload needs it, and one is missing.
 
 use super::Effort;
-use super::campaign::{calm_the_allocator, execute};
+use super::campaign::calm_the_allocator;
 use super::crash::{CrashPoint, Verdict};
 use super::examine::{Examiner, ExploreOptions};
 use crate::medium::image::Medium;
@@ -13,9 +13,9 @@ use crate::plan::Plan;
 use crate::plan::profile::Profile;
 use crate::plan::scenario;
 use crate::plan::scenario::Scenario;
-use crate::run::Run;
 use crate::run::process::Environment;
 use crate::run::trace::{DiskStep, Step, Trace};
+use crate::run::{Run, execute};
 use everdram::EngineKind;
 use everdram_pm::lab::StoreKind;
 use parking_lot::Mutex;

@@ -3,13 +3,12 @@
 //! The same plan makes the same run unless the code has changed or threads were scheduled in another way. If
 //! the run does not have the saved crash, the whole run is examined instead.
 
-use super::campaign::execute;
 use super::crash::{CrashPoint, Failure, Verdict, shape};
 use super::examine::{Examiner, ExploreOptions, GoOn, Totals};
 use crate::plan::Manner;
 use crate::plan::text::Saved;
-use crate::run::Run;
 use crate::run::process::Environment;
+use crate::run::{Run, execute};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Attempts to repeat a run of threads.

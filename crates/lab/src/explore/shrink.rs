@@ -8,7 +8,7 @@
 //! Every intermediate result has a defect, so shrinking may stop at any time.
 
 use super::Effort;
-use super::campaign::{Finding, execute};
+use super::campaign::Finding;
 use super::crash::{Crash, CrashPoint, Failure, Verdict};
 use super::examine::{Examiner, ExploreOptions, GoOn};
 use crate::judge::history::{Checker, SESSIONS};
@@ -16,9 +16,9 @@ use crate::judge::judge;
 use crate::medium::lines::Mute;
 use crate::plan::call::{Call, Values};
 use crate::plan::{Fault, Plan};
-use crate::run::Run;
 use crate::run::process::Environment;
 use crate::run::trace::{Step, StepId};
+use crate::run::{Run, execute};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

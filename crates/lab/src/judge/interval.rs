@@ -5,7 +5,6 @@
 //! Each configuration of [`crate::judge::history`] remembers the states that it has passed since the call
 //! began.
 
-use super::history::State;
 use crate::plan::call::{Call, Held, Key, Outcome, Values};
 
 /// What each key held since the call began.
@@ -17,7 +16,7 @@ pub(crate) struct Interval {
 
 impl Interval {
     /// The call begins in this state.
-    pub(crate) fn new(visible: &State) -> Interval {
+    pub(crate) fn new(visible: &[Held]) -> Interval {
         let mut intervals = Interval {
             keys: vec![Vec::new(); visible.len()],
         };
@@ -26,7 +25,7 @@ impl Interval {
     }
 
     /// The state changed to this one.
-    pub(crate) fn look(&mut self, visible: &State) {
+    pub(crate) fn look(&mut self, visible: &[Held]) {
         for (seen, held) in self.keys.iter_mut().zip(visible) {
             if let Err(place) = seen.binary_search(held) {
                 seen.insert(place, *held);

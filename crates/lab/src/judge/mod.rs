@@ -9,8 +9,6 @@
 //! image in [`CHECKED_ONE_IN`] is checked record by record as well.
 
 pub mod explain;
-pub(super) mod explain_disk;
-pub(super) mod explain_memory;
 pub mod history;
 pub(super) mod interval;
 pub mod linearize;
@@ -18,8 +16,9 @@ pub mod linearize;
 use crate::medium::image::Image;
 use crate::medium::lazy::Oracle;
 use crate::medium::unit::Unit;
+use crate::plan::CLOCK_START;
 use crate::plan::call::Values;
-use crate::run::process::{CLOCK_START, Environment, Observers, Process};
+use crate::run::process::{Environment, Observers, Process};
 use crate::run::trace::name;
 use everdram::Error;
 use everdram::engine::EngineSession;

@@ -16,10 +16,9 @@
 //! Only fences make anything certain, so between two fences the images only get more. It is enough to examine
 //! the images just before each fence, and at the end.
 
-use super::outage::Held;
 use super::unit;
 use super::unit::Unit;
-use crate::run::trace::{Step, StepId};
+use crate::run::trace::{Held, Step, StepId};
 use everdram_pm::LINE;
 use everdram_pm::lab::{Actor, Site, StoreKind};
 use rand::RngExt;

@@ -8,7 +8,7 @@ use super::model::Model;
 use crate::explore;
 use crate::explore::{Effort, Pick};
 use crate::plan::profile;
-use crate::run::trace::{StepId, Trace};
+use crate::run::trace::{Held, StepId, Trace};
 use std::ops::ControlFlow;
 
 /// The images of an outage to choose from: nothing, everything, everything up to each step, and each choice
@@ -19,9 +19,6 @@ const EFFORT: Effort = Effort {
     random: 4,
     pairs: 0,
 };
-
-/// Places that an outage decided, and what they hold.
-pub type Held = Vec<(u64, Box<[u8]>)>;
 
 /// An outage at the end of `trace`, which began at `start`: what it decided, and the image. `kept` is the
 /// number of the image among the possible ones, modulo their count.

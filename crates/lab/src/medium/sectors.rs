@@ -12,10 +12,9 @@
 
 use super::directory::Directory;
 use super::image::Files;
-use super::outage::Held;
 use super::unit;
 use super::unit::{FILES, Unit};
-use crate::run::trace::{DiskStep, StepId};
+use crate::run::trace::{DiskStep, Held, StepId};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -12,13 +12,15 @@ pub(super) mod weights;
 pub(super) mod words;
 
 use crate::medium::image::Medium;
-use crate::run::process::CLOCK_START;
 use call::{Call, Values};
 use everdram::EngineKind;
 use mix::Mix;
 use profile::Profile;
 use rand::RngExt;
 use rand::rngs::StdRng;
+
+/// Milliseconds that the clock of a workload starts with.
+pub const CLOCK_START: u64 = 1_000_000;
 
 /// See the module text.
 #[derive(Clone, Debug)]

@@ -25,13 +25,14 @@
 
 use super::call::{Call, Exec, Key, Reach, ValueId, Values};
 use super::profile::Profile;
+pub use super::words::TextError;
 use super::words::Words;
 use super::{Fault, Manner, Plan, Stops};
 use crate::explore::crash::Crash;
 use crate::medium::image::Medium;
 use everdram::EngineKind;
 use std::collections::HashMap;
-use std::fmt::{Display, Formatter, Write};
+use std::fmt::Write;
 
 /// The first line: kind of file and version.
 const TITLE: &str = "everdram crash plan 1";
@@ -58,30 +59,6 @@ pub struct Saved {
     /// The shape of the run until the crash: see [`crate::explore::crash::shape`].
     pub shape: u64,
 }
-
-/// A text that is no plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TextError {
-    /// Which line, from 1 on.
-    pub line: usize,
-    /// What was expected.
-    pub expected: String,
-    /// What was found.
-    pub found: String,
-}
-
-impl Display for TextError {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let TextError {
-            line,
-            expected,
-            found,
-        } = self;
-        write!(f, "line {line}: expected {expected}, found {found}")
-    }
-}
-
-impl std::error::Error for TextError {}
 
 /// Writes a plan.
 #[must_use]

@@ -1,9 +1,33 @@
 //! Reads a line of a plan's text word by word, and says what was expected and found.
 
-use super::text::TextError;
 use super::{Fault, Manner, Stops};
 use everdram::EngineKind;
+use std::fmt::{Display, Formatter};
 use std::str::{FromStr, SplitWhitespace};
+
+/// A text that is no plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextError {
+    /// Which line, from 1 on.
+    pub line: usize,
+    /// What was expected.
+    pub expected: String,
+    /// What was found.
+    pub found: String,
+}
+
+impl Display for TextError {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let TextError {
+            line,
+            expected,
+            found,
+        } = self;
+        write!(f, "line {line}: expected {expected}, found {found}")
+    }
+}
+
+impl std::error::Error for TextError {}
 
 /// Bytes of a value.
 const VALUE_BYTES: usize = 1 << 20;

@@ -8,11 +8,12 @@ pub mod schedule;
 pub(super) mod threads;
 pub mod trace;
 
+use crate::judge::catching_panics;
 use crate::judge::history::SESSIONS;
 use crate::medium::image::Image;
 use crate::medium::outage::outage;
 use crate::plan::call::{Call, Outcome};
-use crate::plan::{Fault, Manner, Plan};
+use crate::plan::{CLOCK_START, Fault, Manner, Plan};
 use caller::{Caller, jobs};
 use death::mortal;
 use everdram::Error;
@@ -20,7 +21,7 @@ use everdram::engine::EngineSession;
 use everdram::lab::Job;
 use everdram_pm::lab::{DiskTap, Tap};
 use parking_lot::Mutex;
-use process::{CLOCK_START, Environment, Numbers, Observers, Process};
+use process::{Environment, Numbers, Observers, Process};
 use recorder::{Record, Recorder};
 use std::sync::Arc;
 use trace::{Step, StepId};
@@ -55,6 +56,14 @@ impl Run {
         let trace = &self.record.trace;
         trace.iter().position(is_end).map(|step| step as StepId)
     }
+}
+
+/// Runs a plan the way its profile is run.
+///
+/// # Errors
+/// What the engine said that it should not have said, a panic included.
+pub fn execute(plan: &Plan, environment: &Environment) -> Result<Run, String> {
+    catching_panics(|| run(plan, environment, false))
 }
 
 impl Numbers for Recorder {

@@ -3,9 +3,9 @@
 use super::schedule::linger;
 use crate::judge::history::State;
 use crate::medium::image::{Image, Medium};
-use crate::plan::Plan;
 use crate::plan::call::{Call, Exec, Held, Key, Outcome, Part, Reach, word_of};
 use crate::plan::profile::Profile;
+use crate::plan::{CLOCK_START, Plan};
 use everdram::engine::{BatchOp, Change, EngineSession, Scope, Transaction};
 use everdram::lab::Opened;
 use everdram::{EngineKind, Error, Options, Ticket};
@@ -14,9 +14,6 @@ use everdram_pm::lab::{self, Seed, Tap};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Milliseconds that the clock of a workload starts with.
-pub const CLOCK_START: u64 = 1_000_000;
 
 /// What a pool with a data file has for metadata, besides.
 const METADATA_BYTES: u64 = 192 << 10;

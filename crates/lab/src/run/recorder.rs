@@ -5,10 +5,9 @@
 //! lock. They must not: on files they may write the log, which is recorded as well.
 
 use super::death::{Death, surviving};
-use super::trace::{DiskStep, Step, StepId, Trace};
+use super::trace::{DiskStep, Held, Step, StepId, Trace};
 use crate::judge::history::{Entry, History};
 use crate::medium::image::{Image, Medium};
-use crate::medium::outage::Held;
 use crate::plan::Fault;
 use crate::plan::call::{Call, Outcome, Values};
 use crate::plan::fault::Faults;

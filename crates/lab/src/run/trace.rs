@@ -1,10 +1,12 @@
 //! What happened in a run, in the order in which memory, or the disk, saw it.
 
-use crate::medium::outage::Held;
 use everdram_pm::lab::{Actor, Site, StoreKind};
 
 /// A place in a trace.
 pub type StepId = u32;
+
+/// Places that an outage decided, and what they hold.
+pub type Held = Vec<(u64, Box<[u8]>)>;
 
 /// One event.
 #[derive(Clone, Debug)]

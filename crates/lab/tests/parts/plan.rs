@@ -3,8 +3,8 @@
 use everdram::EngineKind;
 use everdram_lab::call::Call;
 use everdram_lab::image::Medium;
+use everdram_lab::plan::CLOCK_START;
 use everdram_lab::plan::{Fault, Plan};
-use everdram_lab::process::CLOCK_START;
 use everdram_lab::profile::Profile;
 use std::collections::HashSet;
 use std::mem::discriminant;

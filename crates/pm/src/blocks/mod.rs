@@ -18,6 +18,7 @@
 //! - A data file is used only with the pool that made it, and each of the two only if it is not older than
 //!   the other (`pairing.rs`).
 
+pub(crate) mod data;
 pub(crate) mod delay;
 mod direct;
 mod header;
@@ -29,15 +30,15 @@ mod tests;
 use crate::error::Error;
 use crate::io::File;
 use crate::lock::lock;
-use crate::poison::Poison;
 use crate::pool::Pool;
 use crate::pool::place;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use data::Data;
 use delay::DiskDelay;
 pub(crate) use header::HEADER_BYTES;
 pub use hint::HINT_BYTES;
@@ -81,99 +82,6 @@ pub struct Blocks {
     direct: Option<File>,
 }
 
-/// The file, and how far it is synced: what sessions and the redo log share.
-pub(crate) struct Data {
-    file: File,
-    poison: Arc<Poison>,
-    /// Writes that have returned.
-    written: AtomicU64,
-    /// Of these, so many are durable.
-    synced: AtomicU64,
-    turn: Mutex<Turn>,
-    /// A sync has ended.
-    ended: Condvar,
-    /// Syncs of the file; written by whoever has the turn.
-    syncs: AtomicU64,
-}
-
-/// Whose turn it is to sync.
-#[derive(Default)]
-struct Turn {
-    /// A thread syncs; nobody holds the lock meanwhile.
-    is_taken: bool,
-    /// The first failure.
-    failed: Option<Errno>,
-}
-
-impl Data {
-    /// Makes every write durable that has returned by now.
-    ///
-    /// # Errors
-    /// The file and the failure, which is not yet known to the pool.
-    #[cfg_attr(feature = "lab", track_caller)]
-    pub(crate) fn sync_all(&self) -> Result<(), (PathBuf, Errno)> {
-        self.sync_to(self.written.load(Ordering::Acquire))
-    }
-
-    #[cfg_attr(feature = "lab", track_caller)]
-    fn sync_to(&self, mark: u64) -> Result<(), (PathBuf, Errno)> {
-        if self.synced.load(Ordering::Acquire) >= mark {
-            return Ok(());
-        }
-        let mut turn = self.turn.lock();
-        loop {
-            if let Some(source) = turn.failed {
-                return Err((self.file.path().to_path_buf(), source));
-            }
-            // Another thread's sync may have covered the write meanwhile.
-            if self.synced.load(Ordering::Acquire) >= mark {
-                return Ok(());
-            }
-            if !turn.is_taken {
-                break;
-            }
-            #[cfg(feature = "lab")]
-            {
-                drop(turn);
-                let is_scheduled = crate::lab::waiting();
-                turn = self.turn.lock();
-                if is_scheduled || !turn.is_taken {
-                    continue;
-                }
-            }
-            self.ended.wait(&mut turn);
-        }
-        turn.is_taken = true;
-        drop(turn);
-        let _end = EndOfTurn(self);
-        let covered = self.written.load(Ordering::Acquire);
-        assert!(covered >= mark, "a write is synced before it was made");
-        match self.file.data_sync() {
-            Ok(()) => {
-                self.synced.store(covered, Ordering::Release);
-                let syncs = self.syncs.load(Ordering::Relaxed) + 1;
-                self.syncs.store(syncs, Ordering::Relaxed);
-                Ok(())
-            }
-            Err(source) => {
-                // A later sync would not write what this one has lost.
-                self.turn.lock().failed = Some(source);
-                Err((self.file.path().to_path_buf(), source))
-            }
-        }
-    }
-}
-
-/// Ends a sync, also by a panic; wakes all who wait, since it may have covered their writes.
-struct EndOfTurn<'d>(&'d Data);
-
-impl Drop for EndOfTurn<'_> {
-    fn drop(&mut self) {
-        self.0.turn.lock().is_taken = false;
-        self.0.ended.notify_all();
-    }
-}
-
 impl Pool {
     /// Opens the pool's data file, or creates it if the pool never had one. A pool that is open read-only
     /// gets blocks that can only be read.
@@ -206,15 +114,7 @@ impl Blocks {
     ) -> Blocks {
         let block_bytes = u64::from(options.block_bytes);
         let blocks = Blocks {
-            data: Arc::new(Data {
-                file,
-                poison: Arc::clone(pool.header.poison()),
-                written: AtomicU64::new(0),
-                synced: AtomicU64::new(0),
-                turn: Mutex::default(),
-                ended: Condvar::new(),
-                syncs: AtomicU64::new(0),
-            }),
+            data: Arc::new(Data::new(file, Arc::clone(pool.header.poison()))),
             block_bytes,
             bytes_max: options.bytes_max,
             bytes: AtomicU64::new(bytes / block_bytes * block_bytes),

@@ -151,16 +151,6 @@ impl Disk {
             .collect()
     }
 
-    /// As [`Disk::files`], without a copy.
-    #[must_use]
-    pub fn into_files(self) -> BTreeMap<String, Vec<u8>> {
-        let files = self.files.into_inner();
-        let linked = files.into_iter().filter(|content| content.linked);
-        linked
-            .map(|content| (content.name, content.bytes))
-            .collect()
-    }
-
     /// The name of a file, or the last one that it had.
     ///
     /// # Panics

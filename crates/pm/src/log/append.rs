@@ -3,7 +3,7 @@
 //! Pages are marked dirty only here and where recovery applies a group: see `checkpoint.rs` for why.
 
 use super::Shared;
-use super::group::Content;
+use super::content::Content;
 use super::pending::Pending;
 use std::sync::atomic::Ordering;
 

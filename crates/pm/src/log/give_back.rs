@@ -19,7 +19,7 @@
 
 use super::Shared;
 use super::chunks::{Announcer, CHUNK, Chunks};
-use super::group::Content;
+use super::content::Content;
 use crate::lock::lock;
 use crate::memory::cpu::LINE;
 use crate::memory::map::Reservation;

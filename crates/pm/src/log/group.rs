@@ -7,17 +7,14 @@
 
 use super::Shared;
 use super::chunks::Announcer;
+use super::content::Content;
 use super::give_back::Memory;
-use super::pending::Pending;
 use crate::memory::cpu::LINE;
-use crate::memory::lane::Lsn;
+use crate::memory::position::Lsn;
 use std::sync::Arc;
 
 /// A group of this size is appended before its fence.
 const SPILL_BYTES: u64 = 256 << 10;
-
-/// Lines of the image: offset of the first byte, bytes; both multiples of 64.
-pub(super) type Lines = (u64, u64);
 
 /// See the module text.
 pub(crate) struct Group {
@@ -29,19 +26,6 @@ pub(crate) struct Group {
     last: u64,
     /// Bytes at which a group is appended early.
     spill_bytes: u64,
-}
-
-/// The contents of a group.
-#[derive(Default)]
-pub(super) struct Content {
-    /// Copied lines, one entry after another.
-    pub(super) bytes: Vec<u8>,
-    /// Their places in the image.
-    pub(super) own: Vec<Lines>,
-    /// Ranges to copy when the group closes.
-    pub(super) shared: Vec<Lines>,
-    /// Bytes of `shared`.
-    pub(super) shared_bytes: u64,
 }
 
 impl Group {
@@ -113,45 +97,5 @@ impl Group {
             self.last = self.log.append(&mut self.content);
         }
         Lsn(self.last)
-    }
-}
-
-impl Content {
-    #[inline]
-    pub(super) fn push_shared(&mut self, at: u64, bytes: u64) {
-        debug_assert!(
-            at.is_multiple_of(LINE) && bytes.is_multiple_of(LINE),
-            "a partial line goes to the log"
-        );
-        if let Some((from, length)) = self.shared.last_mut()
-            && (*from..=*from + *length).contains(&at)
-        {
-            let grown = (at + bytes).max(*from + *length) - *from;
-            self.shared_bytes += grown - *length;
-            *length = grown;
-            return;
-        }
-        self.shared.push((at, bytes));
-        self.shared_bytes += bytes;
-    }
-
-    /// Bytes of lines in the group.
-    #[inline]
-    pub(super) fn line_bytes(&self) -> u64 {
-        self.bytes.len() as u64 + self.shared_bytes
-    }
-
-    /// Upper bound of its bytes in the log.
-    #[inline]
-    pub(super) fn footprint(&self) -> u64 {
-        let entries = (self.own.len() + self.shared.len()) as u64;
-        Pending::footprint(self.line_bytes(), entries)
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.bytes.clear();
-        self.own.clear();
-        self.shared.clear();
-        self.shared_bytes = 0;
     }
 }

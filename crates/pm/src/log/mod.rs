@@ -37,6 +37,7 @@ mod background;
 mod bell;
 mod checkpoint;
 mod chunks;
+mod content;
 mod dirty;
 mod frame;
 #[cfg(feature = "fuzzing")]
@@ -58,16 +59,15 @@ mod tests;
 
 pub(crate) use group::Group;
 
-use crate::blocks::Data;
+use crate::blocks::data::Data;
 use crate::checksum::Secret;
-use crate::error::Error;
+use crate::error::{Damage, Error};
 use crate::io::{Directory, File};
 use crate::medium::Durability;
-use crate::memory::lane::Lsn;
 use crate::memory::map::Reservation;
+use crate::memory::position::Lsn;
 use crate::memory::region::Region;
 use crate::poison::Poison;
-use crate::pool::Damage;
 use background::Background;
 use bell::Bell;
 use dirty::DirtyPages;
@@ -211,7 +211,7 @@ impl Log {
         // A process that died while preparing a segment may leave a file whose name exists only in caches.
         options.directory.sync()?;
         let recovered = recover::recover(&options, &dirty)?;
-        let mut segments = Segments::new(&options, &recovered);
+        let mut segments = Segments::new(&options, &recovered.files);
         segments.prepare_ahead(recovered.start)?;
         let sync_ns = match setup.has_threads() {
             true => segments.measure(recovered.start)?,

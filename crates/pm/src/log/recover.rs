@@ -23,10 +23,9 @@ use super::LogOptions;
 use super::dirty::DirtyPages;
 use super::frame::{BLOCK, HEADER, Header, split_entry};
 use super::run::{Found, Run};
-use super::segment::{self, Segment};
-use crate::error::Error;
+use super::segment::{self, Files, Segment};
+use crate::error::{Damage, Error};
 use crate::io::{Directory, File};
-use crate::pool::Damage;
 use crate::pool::superblock::ROOT_AT;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,12 +44,7 @@ pub(super) struct Recovered {
     pub(super) end: u64,
     /// Checksum of the last frame; 0 if there is none.
     pub(super) chain: u64,
-    /// Files from the checkpoint's segment to that of `start`.
-    pub(super) live: VecDeque<Segment>,
-    /// The other files.
-    pub(super) free: Vec<Segment>,
-    /// Number for the next new file.
-    pub(super) next_number: u32,
+    pub(super) files: Files,
 }
 
 /// The files of the log, and the contents of one of them.
@@ -415,9 +409,11 @@ impl<'a> Reader<'a> {
             start,
             end: run.end,
             chain: run.chain.unwrap_or(0),
-            live,
-            free,
-            next_number,
+            files: Files {
+                live,
+                free,
+                next_number,
+            },
         }
     }
 

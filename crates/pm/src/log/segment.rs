@@ -8,7 +8,6 @@
 //! only when the durable checkpoint is past its segment.
 
 use super::frame::BLOCK;
-use super::recover::Recovered;
 use super::{LogOptions, Shared};
 use crate::error::Error;
 use crate::io::{Directory, File};
@@ -35,16 +34,24 @@ pub(super) struct Segment {
     pub(super) file: Arc<File>,
 }
 
+/// The files of a log.
+#[derive(Clone)]
+pub(super) struct Files {
+    /// Those from the checkpoint's segment to the end of the log.
+    pub(super) live: VecDeque<Segment>,
+    /// Those without positions.
+    pub(super) free: Vec<Segment>,
+    /// Number of the next new one.
+    pub(super) next_number: u32,
+}
+
 /// See the module text.
 pub(super) struct Segments {
     directory: Directory,
     segment_bytes: u64,
-    live: VecDeque<Segment>,
+    files: Files,
+    /// Number of the first live segment.
     first: u64,
-    /// Files without positions.
-    free: Vec<Segment>,
-    /// Number of the next new file.
-    next_number: u32,
     /// Files to keep.
     keep: u64,
     /// Most files to have.
@@ -52,36 +59,35 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    pub(super) fn new(options: &LogOptions, recovered: &Recovered) -> Segments {
-        let files = |bytes: u64| (bytes / options.setup.segment_bytes).max(2 * AHEAD);
+    pub(super) fn new(options: &LogOptions, files: &Files) -> Segments {
+        let count = |bytes: u64| (bytes / options.setup.segment_bytes).max(2 * AHEAD);
         let grown =
             (options.log_bytes.saturating_mul(4)).min(options.log_bytes.max(GROWTH_BYTES_MAX));
         Segments {
             directory: options.directory.clone(),
             segment_bytes: options.setup.segment_bytes,
-            live: recovered.live.clone(),
+            files: files.clone(),
             first: options.checkpoint_lsn / options.setup.segment_bytes,
-            free: recovered.free.clone(),
-            next_number: recovered.next_number,
-            keep: files(options.log_bytes),
-            limit: files(grown),
+            keep: count(options.log_bytes),
+            limit: count(grown),
         }
     }
 
     /// One past the last position that has a segment.
     pub(super) fn end(&self) -> u64 {
-        (self.first + self.live.len() as u64) * self.segment_bytes
+        (self.first + self.files.live.len() as u64) * self.segment_bytes
     }
 
     /// Bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
-        (self.live.len() + self.free.len()) as u64 * self.segment_bytes
+        (self.files.live.len() + self.files.free.len()) as u64 * self.segment_bytes
     }
 
     /// The file that holds position `at`.
     pub(super) fn file(&self, at: u64) -> Option<Arc<File>> {
         let index = (at / self.segment_bytes).checked_sub(self.first)?;
-        self.live
+        self.files
+            .live
             .get(index as usize)
             .map(|segment| Arc::clone(&segment.file))
     }
@@ -91,7 +97,7 @@ impl Segments {
     fn release(&mut self, lsn: u64) {
         assert!(lsn <= self.end(), "the log is freed beyond its end");
         while (self.first + 1) * self.segment_bytes <= lsn {
-            let Some(segment) = self.live.pop_front() else {
+            let Some(segment) = self.files.live.pop_front() else {
                 break;
             };
             self.first += 1;
@@ -99,7 +105,7 @@ impl Segments {
                 // If that fails, the next open finds the file and uses it.
                 let _ = self.directory.unlink(&name(segment.number));
             } else {
-                self.live.push_back(segment);
+                self.files.live.push_back(segment);
             }
         }
     }
@@ -107,27 +113,29 @@ impl Segments {
     /// The file to prepare next if the log ends at `end` and needs more segments: a free one, or the number
     /// of a new one.
     fn wanted(&mut self, end: u64) -> Option<Segmental> {
-        if self.end() >= end + AHEAD * self.segment_bytes || self.live.len() as u64 >= self.limit {
+        if self.end() >= end + AHEAD * self.segment_bytes
+            || self.files.live.len() as u64 >= self.limit
+        {
             return None;
         }
-        if let Some(segment) = self.free.pop() {
+        if let Some(segment) = self.files.free.pop() {
             return Some(Segmental::Free(segment));
         }
-        self.next_number += 1;
-        Some(Segmental::New(self.next_number - 1))
+        self.files.next_number += 1;
+        Some(Segmental::New(self.files.next_number - 1))
     }
 
     /// Prepares segments so that a log that ends at `end` has some ahead; for a log not yet in use. A full
     /// disk does not fail the open of a log that still has room: the checkpointer tries again later.
     pub(super) fn prepare_ahead(&mut self, end: u64) -> Result<(), Error> {
-        for segment in &self.live {
+        for segment in &self.files.live {
             let file = &segment.file;
             fill(file, self.segment_bytes)
                 .map_err(|source| file.error("preparing a segment of the redo log", source))?;
         }
         while let Some(wanted) = self.wanted(end) {
             match prepare(&self.directory, self.segment_bytes, wanted) {
-                Ok(segment) => self.live.push_back(segment),
+                Ok(segment) => self.files.live.push_back(segment),
                 Err(Error::NoSpace { .. }) if self.end() >= end + BLOCK => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -138,7 +146,7 @@ impl Segments {
     /// Nanoseconds of one write and sync, the median of a few, in the last block of the last segment; 0 if a
     /// log that ends at `end` uses that segment.
     pub(super) fn measure(&self, end: u64) -> Result<u64, Error> {
-        let Some(segment) = self.live.back() else {
+        let Some(segment) = self.files.live.back() else {
             return Ok(0);
         };
         if end > self.end() - self.segment_bytes {
@@ -254,7 +262,7 @@ impl Shared {
                 wanted,
             )?;
             let mut segments = lock(&self.segments);
-            segments.live.push_back(segment);
+            segments.files.live.push_back(segment);
             self.publish_segments(&segments);
         }
     }

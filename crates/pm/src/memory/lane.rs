@@ -10,7 +10,7 @@
 //! - [`Ordered`]: if anything stored after the fence survives a crash, then so does everything flushed before
 //!   it. It carries the log position ([`Lsn`]) that [`crate::Pool::wait`] waits for; on persistent memory it
 //!   is durable already.
-//! - [`Durable`]: survives. Only [`crate::Pool`] makes it.
+//! - [`crate::Durable`]: survives. Only [`crate::Pool`] makes it.
 //! - [`Written`]: what the next fence will cover. Code that publishes something in DRAM shows an [`Ordered`],
 //!   and debug builds check that its fence came after the stores.
 //!
@@ -25,15 +25,12 @@ use super::cpu;
 use super::cpu::{FlushKind, LINE};
 use super::delay::Delay;
 use super::fence_number::FenceNumber;
+use super::position::Lsn;
 use super::region::Region;
 use crate::log::Group;
 use crate::pool::Pool;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// A position in the redo log; 0 on media that are durable at the fence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
-pub struct Lsn(pub u64);
 
 /// Stored, still in the cache.
 #[must_use = "a store that is not flushed is lost in a crash"]
@@ -103,10 +100,6 @@ impl Ordered {
 /// [`Ordered::assert_covers`].
 #[derive(Clone, Copy, Debug)]
 pub struct Written(FenceNumber);
-
-/// Proof that everything up to a log position survives.
-#[derive(Clone, Copy, Debug)]
-pub struct Durable(pub(crate) ());
 
 /// How this pool persists.
 enum Persist {
@@ -198,6 +191,14 @@ pub struct Lane {
     fence: FenceNumber,
     #[cfg(feature = "lab")]
     tap_handle: TapHandle,
+}
+
+impl Pool {
+    /// A lane for one thread.
+    #[must_use]
+    pub fn lane(self: &Arc<Self>) -> Lane {
+        Lane::new(Arc::clone(self))
+    }
 }
 
 impl Lane {

@@ -9,6 +9,7 @@ pub(super) mod dram;
 pub(super) mod fence_number;
 pub(super) mod lane;
 pub(super) mod map;
+pub(super) mod position;
 pub(super) mod preset;
 pub(super) mod region;
 pub(super) mod unfenced;

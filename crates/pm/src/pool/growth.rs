@@ -10,11 +10,11 @@
 //! A crash before step 3 leaves a file longer than the superblock says. The next open cuts the surplus off,
 //! so that the bytes of a new extent are always zero.
 
-use super::extent::Extent;
 use super::header::Header;
 use super::place;
 use super::probe::DaxDevice;
 use super::superblock::PAGE;
+use super::superblock::extent::Extent;
 use crate::error::Error;
 use crate::io::File;
 use crate::lock::lock;

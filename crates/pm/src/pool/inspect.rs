@@ -1,11 +1,11 @@
 //! Reads the state of a pool without opening it: it writes nothing and recovers nothing.
 
 use super::Pool;
-use super::extent::Extent;
 use super::header;
 use super::header::{Carrier, Stale};
 use super::probe;
 use super::probe::IMAGE;
+use super::superblock::extent::Extent;
 use super::superblock::{Block, PAGE, VERSION};
 use crate::error::Error;
 use crate::medium::Medium;

@@ -10,7 +10,6 @@
 
 pub(super) mod carrier;
 pub(super) mod erase;
-pub(super) mod extent;
 pub(super) mod growth;
 pub(super) mod header;
 pub(super) mod inspect;
@@ -22,21 +21,21 @@ pub(super) mod superblock;
 pub(super) mod view;
 
 use crate::checksum::Secret;
-use crate::error::Error;
+use crate::error::{Damage, Error};
 use crate::io::Directory;
 use crate::log::Log;
 use crate::medium::{Durability, Medium, MediumChoice, Report};
 use crate::memory::cpu::FlushKind;
 use crate::memory::delay::Delay;
-use crate::memory::lane::{Durable, Lane, Lsn};
+use crate::memory::position::{Durable, Lsn};
 use crate::memory::preset::DiskPreset;
 use crate::memory::region::Region;
-use extent::Extent;
 use growth::Growth;
 use header::Header;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use superblock::extent::Extent;
 
 /// How to open or create a pool.
 #[derive(Clone, Debug)]
@@ -89,22 +88,6 @@ impl Default for PoolOptions {
     }
 }
 
-/// Damage that an open with [`PoolOptions::salvage`] skipped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Damage {
-    /// The file.
-    pub file: PathBuf,
-    /// Byte offset in that file.
-    pub offset: u64,
-    /// Bytes left out from there on, as far as that is known.
-    pub bytes: u64,
-    /// Whether acknowledged writes may be missing because of it.
-    pub is_loss: bool,
-    /// What was found there.
-    pub what: String,
-}
-
 /// An open pool.
 pub struct Pool {
     // Fields are dropped in this order: the log's threads stop before the mapping and the lock go.
@@ -138,7 +121,7 @@ impl Pool {
     /// If `bytes` is not a multiple of 4096, or leaves no room for the first extent.
     #[must_use]
     pub fn heap(bytes: u64, engine: u32, geometry: [u64; 8]) -> Arc<Pool> {
-        crate::pool::opening::heap(bytes, engine, geometry)
+        opening::heap(bytes, engine, geometry)
     }
 
     /// Opens or creates the pool at `path`: a directory, or a devdax device. The pool is locked until the
@@ -147,7 +130,12 @@ impl Pool {
     /// # Errors
     /// See [`Error`]; the pool is unchanged then.
     pub fn open(path: &Path, options: &PoolOptions) -> Result<Arc<Pool>, Error> {
-        crate::pool::opening::open(path, options)
+        let preset = opening::check_delay(path, options)?;
+        let place = place::open(path, options)?;
+        match options.read_only {
+            true => view::open(path, options, &place, preset),
+            false => opening::open(path, options, &place, preset),
+        }
     }
 
     /// Its path.
@@ -212,12 +200,6 @@ impl Pool {
     #[must_use]
     pub fn secret(&self) -> &Secret {
         &self.secret
-    }
-
-    /// A lane for one thread.
-    #[must_use]
-    pub fn lane(self: &Arc<Self>) -> Lane {
-        Lane::new(Arc::clone(self))
     }
 
     /// Extents of `owner`, by offset. Extents that touch are one.

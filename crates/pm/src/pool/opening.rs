@@ -13,7 +13,6 @@ use super::place::Place;
 use super::probe;
 use super::report;
 use super::superblock::{COPIES_AT, DATA_AT, PAGE, Superblock};
-use super::view;
 use super::{Pool, PoolOptions};
 use crate::error::Error;
 use crate::io::{Directory, File};
@@ -89,19 +88,22 @@ pub(crate) fn heap(bytes: u64, engine: u32, geometry: [u64; 8]) -> Arc<Pool> {
 }
 
 /// See [`Pool::open`].
-pub(crate) fn open(path: &Path, options: &PoolOptions) -> Result<Arc<Pool>, Error> {
-    let preset = check_delay(path, options)?;
-    let place = place::open(path, options)?;
-    if options.read_only {
-        return view::open(path, options, &place, preset);
-    }
+pub(super) fn open(
+    path: &Path,
+    options: &PoolOptions,
+    place: &Place,
+    preset: Option<&'static Preset>,
+) -> Result<Arc<Pool>, Error> {
     match place.device {
-        Some(device) => open_device(path, options, &place, device, preset),
-        None => open_file(path, options, &place, preset),
+        Some(device) => open_device(path, options, place, device, preset),
+        None => open_file(path, options, place, preset),
     }
 }
 
-fn check_delay(path: &Path, options: &PoolOptions) -> Result<Option<&'static Preset>, Error> {
+pub(super) fn check_delay(
+    path: &Path,
+    options: &PoolOptions,
+) -> Result<Option<&'static Preset>, Error> {
     let Some(name) = &options.delay else {
         return Ok(None);
     };

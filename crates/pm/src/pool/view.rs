@@ -18,8 +18,8 @@ use super::place::Place;
 use super::probe::DaxDevice;
 use super::report;
 use super::superblock::{Block, PAGE};
-use super::{Damage, Pool, PoolOptions};
-use crate::error::Error;
+use super::{Pool, PoolOptions};
+use crate::error::{Damage, Error};
 use crate::log::Log;
 use crate::medium::Medium;
 use crate::memory::cpu::FlushKind;
@@ -41,7 +41,7 @@ struct Image {
 }
 
 /// See [`PoolOptions::read_only`]. The place was opened for reading only.
-pub(crate) fn open(
+pub(super) fn open(
     path: &Path,
     options: &PoolOptions,
     place: &Place,

@@ -2,11 +2,13 @@
 
 use super::connection::{is_plain, set_name};
 use super::help as write_help;
+use crate::command;
 use crate::connection::client::ReplyMode;
 use crate::connection::peer::Peer;
 use crate::context::Context;
 use crate::request::number::parse_i64;
 use crate::server::worker::Message;
+use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,7 +19,7 @@ pub(crate) fn id(ctx: &mut Context<'_>) {
 
 pub(crate) fn info(ctx: &mut Context<'_>) {
     let mut text = Vec::new();
-    ctx.client.peer.describe(&mut text);
+    describe(&ctx.client.peer, &mut text);
     ctx.reply.verbatim_bytes("txt", &text);
 }
 
@@ -152,9 +154,50 @@ pub(crate) fn list(ctx: &mut Context<'_>) {
     }
     let mut text = Vec::new();
     for peer in ctx.shared.peers().iter().filter(|peer| shown(peer)) {
-        peer.describe(&mut text);
+        describe(peer, &mut text);
     }
     ctx.reply.verbatim_bytes("txt", &text);
+}
+
+/// Appends the line of CLIENT LIST and CLIENT INFO, with its line break.
+fn describe(peer: &Peer, into: &mut Vec<u8>) {
+    let (age, idle) = peer.age_and_idle_s();
+    let names = peer.names.lock().clone();
+    let (output, output_room) = (
+        peer.output_bytes.load(Relaxed),
+        peer.output_room.load(Relaxed),
+    );
+    let (query, room) = (
+        peer.query_bytes.load(Relaxed),
+        peer.query_room.load(Relaxed),
+    );
+    let command =
+        command::by_number(peer.command.load(Relaxed)).map_or("NULL", |command| command.name);
+    let mut text = format!(
+        "id={} addr={} laddr={} fd={} name=",
+        peer.id, peer.address, peer.local_address, peer.descriptor
+    );
+    into.extend_from_slice(text.as_bytes());
+    into.extend_from_slice(&names.name);
+    text.clear();
+    // Writing to a String cannot fail.
+    let _ = write!(
+        text,
+        " age={age} idle={idle} flags={} db=0 sub=0 psub=0 ssub=0 multi={} qbuf={query} \
+         qbuf-free={room} argv-mem=0 multi-mem=0 rbs={} rbp={} obl={output} oll=0 omem={output} \
+         tot-mem={} events=rw cmd={command} user=default redir=-1 resp={} lib-name=",
+        peer.flags(),
+        peer.queued.load(Relaxed),
+        output + output_room,
+        output + output_room,
+        query + room + output + output_room,
+        if peer.resp3.load(Relaxed) { 3 } else { 2 },
+    );
+    into.extend_from_slice(text.as_bytes());
+    into.extend_from_slice(&names.library);
+    into.extend_from_slice(b" lib-ver=");
+    into.extend_from_slice(&names.library_version);
+    into.push(b'\n');
 }
 
 /// The connections to close.

@@ -199,8 +199,8 @@ fn everdram(shared: &Shared, lines: &mut Lines) {
         ("recovered_records", stats.recovered_records),
         ("recovered_losers", stats.recovered_losers),
         ("checkpoint_bytes", stats.checkpoint_bytes),
-        ("commits", sum(shared, |statistics| &statistics.commits)),
-        ("worker_turns", sum(shared, |statistics| &statistics.turns)),
+        ("commits", sum(shared, |of| &of.commits)),
+        ("worker_turns", sum(shared, |of| &of.turns)),
     ];
     for (name, number) in numbers {
         lines.add(name, number);
@@ -253,18 +253,9 @@ fn sum(shared: &Shared, of: fn(&Statistics) -> &Counter) -> u64 {
 fn stats(shared: &Shared, lines: &mut Lines) {
     let engine = shared.engine.stats();
     lines.add("total_connections_received", shared.accepted.load(Relaxed));
-    lines.add(
-        "total_commands_processed",
-        sum(shared, |statistics| &statistics.commands),
-    );
-    lines.add(
-        "total_net_input_bytes",
-        sum(shared, |statistics| &statistics.read_bytes),
-    );
-    lines.add(
-        "total_net_output_bytes",
-        sum(shared, |statistics| &statistics.sent_bytes),
-    );
+    lines.add("total_commands_processed", sum(shared, |of| &of.commands));
+    lines.add("total_net_input_bytes", sum(shared, |of| &of.read_bytes));
+    lines.add("total_net_output_bytes", sum(shared, |of| &of.sent_bytes));
     lines.add("rejected_connections", shared.rejected.load(Relaxed));
     lines.add("expired_keys", engine.expired);
     lines.add("evicted_keys", 0);
@@ -275,25 +266,16 @@ fn stats(shared: &Shared, lines: &mut Lines) {
     );
     lines.add("keyspace_hits", engine.gets.saturating_sub(engine.misses));
     lines.add("keyspace_misses", engine.misses);
-    lines.add(
-        "total_error_replies",
-        sum(shared, |statistics| &statistics.errors),
-    );
-    lines.add(
-        "read_commands_processed",
-        sum(shared, |statistics| &statistics.reads),
-    );
-    lines.add(
-        "write_commands_processed",
-        sum(shared, |statistics| &statistics.writes),
-    );
+    lines.add("total_error_replies", sum(shared, |of| &of.errors));
+    lines.add("read_commands_processed", sum(shared, |of| &of.reads));
+    lines.add("write_commands_processed", sum(shared, |of| &of.writes));
     lines.add(
         "client_query_buffer_limit_disconnections",
-        sum(shared, |statistics| &statistics.query_limit_closes),
+        sum(shared, |of| &of.query_limit_closes),
     );
     lines.add(
         "client_output_buffer_limit_disconnections",
-        sum(shared, |statistics| &statistics.output_limit_closes),
+        sum(shared, |of| &of.output_limit_closes),
     );
 }
 

@@ -1,7 +1,7 @@
 //! COMMAND: describes this server's commands, from the command table.
 
 use super::help as write_help;
-use super::table::COMMANDS;
+use crate::command::table::COMMANDS;
 use crate::command::{self, Command, check_arity, key_positions};
 use crate::context::Context;
 use crate::reply::Reply;

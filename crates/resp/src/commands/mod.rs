@@ -12,7 +12,6 @@ pub(crate) mod latency;
 pub(crate) mod server;
 pub(crate) mod slowlog;
 pub(crate) mod string;
-pub(crate) mod table;
 pub(crate) mod transaction;
 
 use crate::reply::Reply;

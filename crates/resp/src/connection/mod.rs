@@ -5,6 +5,7 @@
 //! turn ended early for fairness it may hold whole ones; they run before anything more is read.
 
 pub(super) mod client;
+mod metrics;
 pub(super) mod output;
 pub(super) mod peer;
 pub(super) mod stream;
@@ -16,11 +17,11 @@ use crate::reply::Reply;
 use crate::request::args::Args;
 use crate::request::frame::{FrameLimits, Parser};
 use crate::server::Shared;
-use crate::server::metrics::Metrics;
 use crate::server::statistics::Statistics;
 use client::Client;
 use everdram::Ticket;
 use everdram::engine::{Engine, EngineSession};
+use metrics::Metrics;
 use output::Output;
 use peer::Peer;
 use std::io::{ErrorKind, Read, Write};

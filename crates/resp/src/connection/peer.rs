@@ -3,13 +3,14 @@
 //! Its own event loop writes the counters after each turn, so CLIENT LIST may be a turn behind. A peer is in
 //! the registry of `Shared` exactly as long as its connection is open.
 
-use crate::command;
 use parking_lot::Mutex;
-use std::fmt::Write;
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
 };
 use std::time::Instant;
+
+/// No command: the state of a connection before its first.
+pub(crate) const NO_COMMAND: u32 = u32::MAX;
 
 /// Names that a client gave itself.
 #[derive(Clone, Debug, Default)]
@@ -80,7 +81,7 @@ impl Peer {
             output_bytes: AtomicU64::new(0),
             output_room: AtomicU64::new(0),
             buffered: AtomicUsize::new(0),
-            command: AtomicU32::new(command::NO_COMMAND),
+            command: AtomicU32::new(NO_COMMAND),
         }
     }
 
@@ -108,7 +109,8 @@ impl Peer {
         self.queued.store(-1, Relaxed);
     }
 
-    fn flags(&self) -> String {
+    /// As CLIENT LIST shows them.
+    pub(crate) fn flags(&self) -> String {
         let mut flags = String::new();
         if self.is_unix {
             flags.push('U');
@@ -126,46 +128,5 @@ impl Peer {
             flags.push('N');
         }
         flags
-    }
-
-    /// Appends the line of CLIENT LIST and INFO, with its line break.
-    pub(crate) fn describe(&self, into: &mut Vec<u8>) {
-        let (age, idle) = self.age_and_idle_s();
-        let names = self.names.lock().clone();
-        let (output, output_room) = (
-            self.output_bytes.load(Relaxed),
-            self.output_room.load(Relaxed),
-        );
-        let (query, room) = (
-            self.query_bytes.load(Relaxed),
-            self.query_room.load(Relaxed),
-        );
-        let command =
-            command::by_number(self.command.load(Relaxed)).map_or("NULL", |command| command.name);
-        let mut text = format!(
-            "id={} addr={} laddr={} fd={} name=",
-            self.id, self.address, self.local_address, self.descriptor
-        );
-        into.extend_from_slice(text.as_bytes());
-        into.extend_from_slice(&names.name);
-        text.clear();
-        // Writing to a String cannot fail.
-        let _ = write!(
-            text,
-            " age={age} idle={idle} flags={} db=0 sub=0 psub=0 ssub=0 multi={} qbuf={query} \
-             qbuf-free={room} argv-mem=0 multi-mem=0 rbs={} rbp={} obl={output} oll=0 omem={output} \
-             tot-mem={} events=rw cmd={command} user=default redir=-1 resp={} lib-name=",
-            self.flags(),
-            self.queued.load(Relaxed),
-            output + output_room,
-            output + output_room,
-            query + room + output + output_room,
-            if self.resp3.load(Relaxed) { 3 } else { 2 },
-        );
-        into.extend_from_slice(text.as_bytes());
-        into.extend_from_slice(&names.library);
-        into.extend_from_slice(b" lib-ver=");
-        into.extend_from_slice(&names.library_version);
-        into.push(b'\n');
     }
 }

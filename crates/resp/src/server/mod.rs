@@ -3,7 +3,6 @@
 pub(super) mod config;
 pub(super) mod descriptors;
 pub(super) mod listener;
-pub(super) mod metrics;
 pub(super) mod settings;
 pub(super) mod slowlog;
 pub(super) mod statistics;

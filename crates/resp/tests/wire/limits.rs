@@ -1,6 +1,6 @@
 //! Limits on what a client can make the server allocate, keep or wait for.
 
-use crate::support::{eventually, request, start, with_password};
+use crate::support::{Running, eventually, request, start, with_password};
 use everdram::{EngineKind, test_each_engine};
 use everdram_resp::{Limits, Settings};
 use std::io::{Read, Write};
@@ -22,6 +22,14 @@ test_each_engine!(
     all_buffers_together_are_bounded,
     guessing_passwords_takes_long,
 );
+
+fn limited(engine: EngineKind, limits: Limits) -> Running {
+    let settings = Settings {
+        limits,
+        ..Settings::default()
+    };
+    start(engine, settings)
+}
 
 fn strangers_may_send_little(engine: EngineKind) {
     let server = start(engine, with_password());
@@ -89,15 +97,11 @@ fn idle_connections_are_closed(engine: EngineKind) {
 }
 
 fn a_client_that_never_reads_is_closed(engine: EngineKind) {
-    let limits = Limits {
-        output_hard_bytes: 1 << 20,
-        ..Limits::default()
-    };
-    let server = start(
+    let server = limited(
         engine,
-        Settings {
-            limits,
-            ..Settings::default()
+        Limits {
+            output_hard_bytes: 1 << 20,
+            ..Limits::default()
         },
     );
     server
@@ -118,15 +122,11 @@ fn a_client_that_never_reads_is_closed(engine: EngineKind) {
 
 /// A value larger than the limit could be stored but never read: its reply counted as unread output.
 fn a_reply_larger_than_the_output_limit_arrives(engine: EngineKind) {
-    let limits = Limits {
-        output_hard_bytes: 1 << 20,
-        ..Limits::default()
-    };
-    let server = start(
+    let server = limited(
         engine,
-        Settings {
-            limits,
-            ..Settings::default()
+        Limits {
+            output_hard_bytes: 1 << 20,
+            ..Limits::default()
         },
     );
     let mut client = server.connect();
@@ -137,16 +137,12 @@ fn a_reply_larger_than_the_output_limit_arrives(engine: EngineKind) {
 }
 
 fn soft_output_limit_closes_after_its_time(engine: EngineKind) {
-    let limits = Limits {
-        output_soft_bytes: 1 << 20,
-        output_soft_time: Duration::from_secs(1),
-        ..Limits::default()
-    };
-    let server = start(
+    let server = limited(
         engine,
-        Settings {
-            limits,
-            ..Settings::default()
+        Limits {
+            output_soft_bytes: 1 << 20,
+            output_soft_time: Duration::from_secs(1),
+            ..Limits::default()
         },
     );
     let mut client = server.connect();
@@ -163,15 +159,11 @@ fn soft_output_limit_closes_after_its_time(engine: EngineKind) {
 }
 
 fn a_request_beyond_the_query_limit_closes(engine: EngineKind) {
-    let limits = Limits {
-        query_buffer_bytes: 1 << 20,
-        ..Limits::default()
-    };
-    let server = start(
+    let server = limited(
         engine,
-        Settings {
-            limits,
-            ..Settings::default()
+        Limits {
+            query_buffer_bytes: 1 << 20,
+            ..Limits::default()
         },
     );
     let mut client = server.connect();
@@ -186,15 +178,11 @@ fn a_request_beyond_the_query_limit_closes(engine: EngineKind) {
 }
 
 fn a_transaction_cannot_grow_without_end(engine: EngineKind) {
-    let limits = Limits {
-        query_buffer_bytes: 1 << 20,
-        ..Limits::default()
-    };
-    let server = start(
+    let server = limited(
         engine,
-        Settings {
-            limits,
-            ..Settings::default()
+        Limits {
+            query_buffer_bytes: 1 << 20,
+            ..Limits::default()
         },
     );
     let mut client = server.connect();
@@ -243,15 +231,11 @@ const TOO_LARGE: &str = "-ERR the reply would exceed the output limit (client-ou
                          normal): ask for less at once\r\n";
 
 fn replies_of_many_parts_are_bounded(engine: EngineKind) {
-    let limits = Limits {
-        output_hard_bytes: 1 << 20,
-        ..Limits::default()
-    };
-    let server = start(
+    let server = limited(
         engine,
-        Settings {
-            limits,
-            ..Settings::default()
+        Limits {
+            output_hard_bytes: 1 << 20,
+            ..Limits::default()
         },
     );
     let mut client = server.connect();
@@ -285,15 +269,11 @@ fn replies_of_many_parts_are_bounded(engine: EngineKind) {
 }
 
 fn a_transaction_whose_answer_is_too_large_changes_nothing(engine: EngineKind) {
-    let limits = Limits {
-        output_hard_bytes: 1 << 20,
-        ..Limits::default()
-    };
-    let server = start(
+    let server = limited(
         engine,
-        Settings {
-            limits,
-            ..Settings::default()
+        Limits {
+            output_hard_bytes: 1 << 20,
+            ..Limits::default()
         },
     );
     let mut client = server.connect();
@@ -310,15 +290,11 @@ fn a_transaction_whose_answer_is_too_large_changes_nothing(engine: EngineKind) {
 }
 
 fn all_buffers_together_are_bounded(engine: EngineKind) {
-    let limits = Limits {
-        buffers_bytes: 4 << 20,
-        ..Limits::default()
-    };
-    let server = start(
+    let server = limited(
         engine,
-        Settings {
-            limits,
-            ..Settings::default()
+        Limits {
+            buffers_bytes: 4 << 20,
+            ..Limits::default()
         },
     );
     let mut modest = server.connect();

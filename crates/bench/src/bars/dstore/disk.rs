@@ -3,7 +3,7 @@
 use super::bed::{Bed, Ground, corpus};
 use super::{Group, Host, Outcome, Settings, ratio};
 use crate::machine::written_bytes;
-use crate::pass::Timing;
+use crate::pace::Timing;
 use crate::row::Metric;
 use crate::server::{self, Command, Comparison, Contender, Data, Load, Persistence, Pins};
 use crate::subject::Error;

@@ -4,7 +4,7 @@ use super::bed::{Bed, Ground, corpus};
 use super::tails::no_checkpoint;
 use super::{Group, Host, Outcome, Settings, alone, ratio};
 use crate::limits::data::BLOCK_BYTES;
-use crate::pass::Timing;
+use crate::pace::Timing;
 use crate::process;
 use crate::subject::Error;
 use crate::timing::Spread;

@@ -6,7 +6,7 @@ use super::{Group, Host, Outcome, Settings};
 use crate::everdram::Everdram;
 use crate::latency::Latencies;
 use crate::limits::data::BLOCK_BYTES;
-use crate::pass::Timing;
+use crate::pace::Timing;
 use crate::subject::Error;
 use crate::workload::Workload;
 use everdram::options::DstoreSystem;

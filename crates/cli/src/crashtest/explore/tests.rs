@@ -4,11 +4,12 @@
 use super::again::Again;
 use super::*;
 use everdram::EngineKind;
-use everdram_lab::campaign::{Finding, execute};
+use everdram_lab::campaign::Finding;
 use everdram_lab::explain::{ExplainedCall, ExplainedCrash, Explanation};
 use everdram_lab::lines::{Mute, Muted, key};
 use everdram_lab::plan::Plan;
 use everdram_lab::plan_text::{self, Saved};
+use everdram_lab::run::execute;
 use everdram_lab::trace::{Step, name};
 use finding::follow;
 use serde_json::Value;

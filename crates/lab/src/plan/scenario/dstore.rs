@@ -2,12 +2,13 @@
 
 use super::bullet::{Story, fill, gleaned, killed, read_all};
 use super::{Scenario, part, plan, put};
-use crate::explore::campaign::execute;
 use crate::medium::image::Medium;
+use crate::plan::CLOCK_START;
 use crate::plan::call::{Call, Values};
 use crate::plan::profile::Profile;
 use crate::plan::{Fault, Manner, Plan, Stops};
-use crate::run::process::{CLOCK_START, Environment};
+use crate::run::execute;
+use crate::run::process::Environment;
 use crate::run::trace::{DiskStep, Step, name};
 use everdram::EngineKind;
 

@@ -3,11 +3,10 @@
 use super::call::{Call, Key, ValueId, Values};
 use super::profile::Profile;
 use super::{Fault, Manner, Plan};
-use crate::explore::campaign::execute;
 use crate::medium::image::Medium;
-use crate::run;
 use crate::run::process::Environment;
 use crate::run::trace::{DiskStep, Step, name};
+use crate::run::{self, execute};
 use everdram::EngineKind;
 
 mod bullet;

@@ -4,7 +4,7 @@
 //! a fence, everything fenced before that is there. Everything that was waited for is there.
 
 use super::{Bench, DATA, Open, SEGMENT};
-use crate::memory::lane::Lsn;
+use crate::memory::position::Lsn;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 

@@ -3,7 +3,7 @@
 use super::{Bench, DATA};
 use crate::error::Error;
 use crate::medium::Durability;
-use crate::memory::lane::Lsn;
+use crate::memory::position::Lsn;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

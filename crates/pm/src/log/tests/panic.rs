@@ -83,13 +83,9 @@ fn a_subscriber_that_panics_is_no_reason_not_to_tell_the_others() {
     check(&open, "log writer");
 }
 
-#[test]
-fn nobody_waits_for_room_that_no_checkpoint_will_make() {
-    let bench = Bench::new(4 << 20);
-    let open = Arc::new(bench.open().unwrap());
-    bench.faults.panic_at_writes_of("image");
-    let writer = Arc::clone(&open);
-    let written = run(move || {
+/// Writes lines until the log has failed.
+fn run_until_failed(writer: Arc<Open>) -> Receiver<()> {
+    run(move || {
         let mut group = writer.log.group();
         for line in (0..40_000)
             .cycle()
@@ -98,7 +94,15 @@ fn nobody_waits_for_room_that_no_checkpoint_will_make() {
             writer.line(&mut group, DATA + line * 64, 1);
             group.close();
         }
-    });
+    })
+}
+
+#[test]
+fn nobody_waits_for_room_that_no_checkpoint_will_make() {
+    let bench = Bench::new(4 << 20);
+    let open = Arc::new(bench.open().unwrap());
+    bench.faults.panic_at_writes_of("image");
+    let written = run_until_failed(Arc::clone(&open));
     ended(&written);
     check(&open, "writer of a checkpoint");
 }
@@ -111,17 +115,7 @@ fn nobody_waits_for_room_that_no_thread_will_prepare() {
     // Batches pile up in memory, so that only the checkpointer writes to the log's files.
     let role = open.log.shared.writer.lock();
     bench.faults.panic_at_writes_of("log-");
-    let writer = Arc::clone(&open);
-    let written = run(move || {
-        let mut group = writer.log.group();
-        for line in (0..40_000)
-            .cycle()
-            .take_while(|_| writer.log.healthy().is_ok())
-        {
-            writer.line(&mut group, DATA + line * 64, 1);
-            group.close();
-        }
-    });
+    let written = run_until_failed(Arc::clone(&open));
     ended(&written);
     drop(role);
     check(&open, "checkpointer");

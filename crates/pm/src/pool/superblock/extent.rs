@@ -4,7 +4,7 @@
 //! are multiples of 4096, at most [`EXTENTS_MAX`] of them. Adjacent extents of one owner merge into one, so
 //! steady growth by one owner uses one entry. Extents are only ever added.
 
-use super::superblock::{DATA_AT, PAGE};
+use super::{DATA_AT, PAGE};
 
 /// Entries the superblock has room for.
 pub(crate) const EXTENTS_MAX: usize = 100;

@@ -16,10 +16,12 @@
 //! Every format version keeps magic, version and checksum at these offsets, so that an older everdram can
 //! tell a newer pool from a damaged one.
 
-use super::extent::{EXTENTS_MAX, Extent, Extents};
+pub(crate) mod extent;
+
 use crate::assert_layout;
 use crate::checksum::{Secret, fixed_sum};
 use crate::medium::Medium;
+use extent::{EXTENTS_MAX, Extent, Extents};
 use std::mem::offset_of;
 
 /// Bytes of a page, and of one copy of the superblock.

@@ -1,8 +1,9 @@
 //! Explains a finding in words: the calls, the moment of the crash, and for everything that was lost the
 //! lines of the source that stored it, flushed it and would have fenced it.
 
-use super::explain_disk;
-use super::explain_memory;
+mod disk;
+mod memory;
+
 use crate::explore::after_crash::recovered;
 use crate::explore::crash::{Crash, CrashPoint, Failure, Moment};
 use crate::medium::lines::Mute;
@@ -227,8 +228,8 @@ fn explained(
     let trace = &record.trace;
     let Moment { model, units } = moment;
     let in_memory = model.lines().into_iter();
-    let in_memory = in_memory.flat_map(|lines| explain_memory::losses(crash, trace, lines, mute));
-    let in_files = explain_disk::losses(crash, trace, model.disk(), units, mute);
+    let in_memory = in_memory.flat_map(|lines| memory::losses(crash, trace, lines, mute));
+    let in_files = disk::losses(crash, trace, model.disk(), units, mute);
     let before = match trace.get(crash.step as usize) {
         None => "after the last step".to_owned(),
         Some(step) => format!("before {}", event(step)),

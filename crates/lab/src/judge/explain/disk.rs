@@ -1,6 +1,6 @@
 //! What a crash lost of files: sectors, lengths and names, with the writes and syncs of each.
 
-use super::explain::{Loss, event};
+use super::{Loss, event};
 use crate::explore::crash::Crash;
 use crate::medium::directory::is_in;
 use crate::medium::lines::{Mute, Muted, key};

@@ -1,6 +1,6 @@
 //! What a crash lost of a memory: words of lines, with the stores, flushes and fences of each.
 
-use super::explain::{Loss, event};
+use super::{Loss, event};
 use crate::explore::crash::Crash;
 use crate::medium::lines::{Atom, Line, Lines, Mute, Muted, key};
 use crate::run::trace::{Step, StepId};

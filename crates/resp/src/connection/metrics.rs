@@ -1,13 +1,13 @@
 //! Records for each executed request: counters, the slow log, and what its reply depends on.
 
-use super::Shared;
-use super::slowlog;
-use super::statistics::Statistics;
+use super::Turn;
+use super::client::Client;
 use crate::command::Command;
-use crate::connection::Turn;
-use crate::connection::client::Client;
 use crate::dispatch::Outcome;
 use crate::request::args::Args;
+use crate::server::Shared;
+use crate::server::slowlog;
+use crate::server::statistics::Statistics;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 

@@ -1,12 +1,14 @@
 //! What is measured and how much of it: as asked for, and otherwise as large as the machine allows.
 
-use super::store::{Curve, Site};
-use super::{Figure, Ground, Measure, Paper, System, Workers};
+pub(crate) mod curve;
+
+use crate::figure::{Figure, Ground, Measure, Paper, System, Workers};
 use crate::machine::Machine;
 use crate::process;
 use crate::row::Row;
 use crate::subject::Error;
 use anyhow::{Context, bail};
+use curve::{Curve, Site};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

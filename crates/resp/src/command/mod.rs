@@ -1,11 +1,13 @@
 //! The command table: name, arity, flags, key positions, and the handler.
 //!
-//! The rows are in `commands::table`. A *number* identifies a command or subcommand: its place in the table,
+//! The rows are in `table`. A *number* identifies a command or subcommand: its place in the table,
 //! with subcommands counted after all commands.
 
-use crate::commands::table::COMMANDS;
+pub(crate) mod table;
+
 use crate::context::Context;
 use crate::request::args::Args;
+use table::COMMANDS;
 
 /// Answers one request. It writes exactly one reply.
 pub(crate) type Handler = fn(&mut Context<'_>);
@@ -65,9 +67,6 @@ impl Command {
             .find(|(_, sub)| name.eq_ignore_ascii_case(sub.own_name().as_bytes()))
     }
 }
-
-/// No command: the state of a connection before its first.
-pub(crate) const NO_COMMAND: u32 = u32::MAX;
 
 /// Places in the hash index; a power of two, several times the number of commands.
 const INDEX_PLACES: usize = 1024;
@@ -250,7 +249,10 @@ mod tests {
             .map(|command| command.name)
             .collect();
         assert_eq!(names.len(), COUNT);
-        assert!(by_number(COUNT as u32).is_none() && by_number(NO_COMMAND).is_none());
+        assert!(
+            by_number(COUNT as u32).is_none()
+                && by_number(crate::connection::peer::NO_COMMAND).is_none()
+        );
     }
 
     #[test]

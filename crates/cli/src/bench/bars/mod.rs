@@ -1,8 +1,10 @@
 //! `everdram bench bars`: what an engine is to reach, and whether it does. For `viper` everdram's operations
 //! as shares of the machine's limits.
 
+mod bullet;
+mod dstore;
+
 use super::store::{Store, ensure_directory};
-use super::{bullet_bars, dstore_bars};
 use super::{recovery, rows};
 use crate::settings::{engine, usage};
 use crate::terminal::Progress;
@@ -168,9 +170,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         EngineKind::Bullet => {
             arguments.check_bullet()?;
             ensure_directory(&arguments.dir)?;
-            return write(arguments, &bullet_bars::measure(arguments)?);
+            return write(arguments, &bullet::measure(arguments)?);
         }
-        EngineKind::Dstore => return write(arguments, &dstore_bars::measure(arguments)?),
+        EngineKind::Dstore => return write(arguments, &dstore::measure(arguments)?),
         _ => {}
     }
     let settings = arguments.settings()?;

@@ -1,10 +1,10 @@
 //! The bars of the engine `bullet`: shares of its paper's systems, measured as figures 5 and 6 are, and how
 //! soon it is back after a kill.
 
-use super::bars::Arguments;
-use super::figure::print_verdicts;
-use super::recovery;
-use super::store::Store;
+use super::Arguments;
+use crate::bench::figure::print_verdicts;
+use crate::bench::recovery;
+use crate::bench::store::Store;
 use crate::terminal::Progress;
 use crate::units;
 use anyhow::Context;

@@ -1,9 +1,9 @@
 //! The bars of the engine `dstore`: against bare loops on the same media, other settings of itself, `viper`
 //! and Redis, and how soon it is back after a kill.
 
-use super::bars::Arguments;
-use super::recovery;
-use super::store::{Store, ensure_directory};
+use super::Arguments;
+use crate::bench::recovery;
+use crate::bench::store::{Store, ensure_directory};
 use crate::settings::usage;
 use crate::terminal::Progress;
 use crate::units;
