@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-const TARGETS: [&str; 6] = ["pool", "bullet", "dstore", "log", "resp", "import"];
+const TARGETS: [&str; 7] = ["pool", "bullet", "dstore", "log", "resp", "import", "aof"];
 /// Seconds for each target without `--seconds`.
 const SECONDS: u64 = 40;
 /// Longest input, in bytes. Targets take inputs as choices, so short ones do much.

@@ -1,6 +1,9 @@
 //! The readers and writers of `import` and `export` on their own, for fuzzing (feature `fuzzing`).
 
 use crate::transfer::operation::Operation;
+use crate::transfer::redis::aof::Request;
+use crate::transfer::redis::rdb;
+use crate::transfer::redis::source::{Source, Trouble};
 use crate::transfer::{mass, tsv};
 use std::io::BufReader;
 
@@ -42,6 +45,57 @@ fn collect(mut next: impl FnMut() -> anyhow::Result<Option<Operation>>) -> Read 
             Ok(Some(Operation::Delete { key })) => changes.push((key, None, None)),
         }
     }
+}
+
+/// Reads an RDB file through a buffer of `capacity` bytes: a line for each entry, and the error that ended
+/// reading early.
+#[must_use]
+pub fn read_rdb(bytes: &[u8], capacity: usize) -> (Vec<String>, Option<String>) {
+    let mut source = Source::new(
+        BufReader::with_capacity(capacity, bytes),
+        bytes.len() as u64,
+    );
+    let mut entries = Vec::new();
+    let mut go = || {
+        let mut reader = rdb::Reader::new(&mut source)?;
+        while let Some(entry) = reader.next()? {
+            entries.push(format!("{entry:?}"));
+        }
+        Ok(())
+    };
+    let error = go().err().map(|trouble: Trouble| trouble.to_string());
+    (
+        entries,
+        error.map(|error| format!("byte {}: {error}", source.offset())),
+    )
+}
+
+/// Reads an append-only file of commands through a buffer of `capacity` bytes: the requests, and the error
+/// that ended reading early.
+#[must_use]
+pub fn read_aof(bytes: &[u8], capacity: usize) -> (Vec<Vec<Vec<u8>>>, Option<String>) {
+    let mut source = Source::new(
+        BufReader::with_capacity(capacity, bytes),
+        bytes.len() as u64,
+    );
+    let (mut request, mut requests) = (Request::default(), Vec::new());
+    loop {
+        match request.read(&mut source) {
+            Ok(false) => return (requests, None),
+            Ok(true) => requests.push(
+                (0..request.spans.len())
+                    .map(|at| request.argument(at).to_vec())
+                    .collect(),
+            ),
+            Err(trouble) => return (requests, Some(format!("byte {}: {trouble}", request.at))),
+        }
+    }
+}
+
+/// Appends a request as a client sends it, and as an append-only file has it.
+pub fn write_aof(into: &mut Vec<u8>, request: &[Vec<u8>]) {
+    let arguments: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+    crate::client::request(into, &arguments);
 }
 
 /// Writes a key as TSV.

@@ -33,6 +33,7 @@ mod keyspace;
 #[cfg(test)]
 #[path = "../../kv/tests/support/model.rs"]
 mod model;
+pub mod replay;
 mod reply;
 mod request;
 mod server;

@@ -1,7 +1,9 @@
 //! `everdram export`: writes the keys of a pool or a server to a file.
 
+use crate::settings::usage;
 use crate::terminal::Progress;
 use crate::transfer::end::{End, EndArguments, Purpose};
+use crate::transfer::redis::{self, Directory};
 use crate::transfer::{Format, mass, tsv};
 use crate::{Outcome, findings, units};
 use anyhow::Context;
@@ -24,14 +26,18 @@ use std::path::{Path, PathBuf};
                   With --salvage, a damaged pool is exported as far as it verifies: what `everdram check` lists is left out, and \
                   listed on standard error. Nothing of the pool changes. Use it when a pool does not open any more, or some keys \
                   are errors; then import the file into a new pool.\n\n\
+                  With --aof, the keys go into a new directory of append-only files, from which a stock redis-server \
+                  (7.0 or later) starts. The last line on standard output is the command that starts it. The \
+                  manifest appears when everything is on the disk: a directory without one is not complete.\n\n\
                   Examples: everdram export ./data keys.tsv\n\
+                  \u{20}         everdram export ./data --aof ./appendonlydir\n\
                   \u{20}         everdram export --salvage ./damaged saved.tsv && everdram import ./new saved.tsv\n\
                   \u{20}         everdram export --server 127.0.0.1:6379 --format resp | redis-cli -p 7000 --pipe",
     after_help = "Exit codes: 0 complete; 1 failed, the file is then incomplete; 2 usage; 3 with --salvage: everything that can be read is \
                   in the file, and something is missing, or may be older than it was."
 )]
 pub(crate) struct Arguments {
-    /// POOL and optionally FILE, or just FILE with --server; FILE may be `-`
+    /// POOL and optionally FILE, or just FILE with --server; FILE may be `-`. With --aof there is no FILE
     #[arg(num_args = 0..=2, value_names = ["POOL", "FILE"])]
     places: Vec<PathBuf>,
     #[command(flatten)]
@@ -39,6 +45,12 @@ pub(crate) struct Arguments {
     /// Format of the file; without it, the name decides: `.resp` or TSV
     #[arg(long, value_enum)]
     format: Option<Format>,
+    /// Write a directory that a stock redis-server starts from, instead of FILE; it must be missing or empty
+    #[arg(long, value_name = "DIR", conflicts_with = "format")]
+    aof: Option<PathBuf>,
+    /// What Redis calls `appendfilename`: how the names of the files begin
+    #[arg(long, value_name = "NAME", requires = "aof", default_value = "appendonly.aof", value_parser = redis::parse_name)]
+    aof_name: String,
     /// Of a damaged pool: write everything that verifies, and list what is missing on standard error
     #[arg(long, conflicts_with = "server")]
     salvage: bool,
@@ -60,19 +72,29 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let file = file.filter(|path| *path != Path::new("-"));
     let by_name = match file.and_then(Path::extension) {
         Some(end) if end == "resp" => Format::Resp,
+        _ if arguments.aof.is_some() => Format::Resp,
         _ => Format::Tsv,
     };
     let purpose = match arguments.salvage {
         true => Purpose::Salvage,
         false => Purpose::Read,
     };
+    if arguments.aof.is_some() && file.is_some() {
+        return Err(usage("with --aof there is no FILE"));
+    }
     let mut end = arguments.end.open(pool, purpose, arguments.json)?;
-    let output: Box<dyn Write> = match file {
-        Some(path) => {
+    let directory = arguments.aof.as_deref().map(|path| {
+        let created = Directory::create(path, &arguments.aof_name);
+        created.with_context(|| format!("directory {}", path.display()))
+    });
+    let directory = directory.transpose()?;
+    let output: Box<dyn Write> = match (&directory, file) {
+        (Some(directory), _) => Box::new(directory.base()?),
+        (None, Some(path)) => {
             let created = std::fs::File::create(path);
             Box::new(created.with_context(|| format!("file {}", path.display()))?)
         }
-        None => Box::new(crate::output::Standard::lock()),
+        (None, None) => Box::new(crate::output::Standard::lock()),
     };
     let mut output = BufWriter::with_capacity(1 << 20, output);
     let counts = write_all(
@@ -83,11 +105,19 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         arguments.json,
     )?;
     output.flush()?;
+    // It holds standard output.
+    drop(output);
+    if let Some(directory) = &directory {
+        directory.finish()?;
+    }
     let damage = end.damage();
     end.close()?;
     match arguments.json {
         true => tell_json(&counts, &damage, arguments.salvage),
         false => tell(&counts, &damage),
+    }
+    if let Some(directory) = &directory {
+        println!("{}", directory.start());
     }
     let is_missing = !counts.unread.is_empty() || damage.iter().any(findings::matters);
     Ok(match is_missing {

@@ -1,10 +1,10 @@
 //! `everdram import`: loads a file into a pool or a server.
 
-use crate::settings::engine;
+use crate::settings::{engine, usage};
 use crate::terminal::{Progress, row};
 use crate::transfer::end::{End, EndArguments, Purpose};
 use crate::transfer::operation::Operation;
-use crate::transfer::{Format, mass, tsv};
+use crate::transfer::{Format, mass, redis, tsv};
 use crate::{Outcome, units};
 use anyhow::Context;
 use everdram::{EngineKind, Options};
@@ -24,12 +24,21 @@ use std::time::Instant;
                   DEL and their kin.\n\n\
                   Keys are written in batches that become durable together; when the command ends, all of them are. \
                   If the file has an error, what stood before it has been loaded, and the error names its place.\n\n\
+                  With --aof, a new pool is made from what a stock Redis (up to 7.0) has on its disk: the directory \
+                  `appendonlydir`, a manifest in it, an `appendonly.aof` of an older version, or a `dump.rdb`. Stop that \
+                  server first, or copy the directory while none of its files is being rewritten. Files are loaded as \
+                  Redis loads them: MULTI to EXEC as one, half a command at the very end dropped and told, keys removed \
+                  whose expiry has passed. Anything everdram cannot hold (a list, a hash, another database) is an error \
+                  with its key and place; --strings-only leaves it out and counts it by type. After an error or a kill, \
+                  remove the pool and begin again.\n\n\
                   Examples: everdram import ./data keys.tsv\n\
-                  \u{20}         zcat dump.resp.gz | everdram import --server 127.0.0.1:6379 - --format resp",
+                  \u{20}         zcat dump.resp.gz | everdram import --server 127.0.0.1:6379 - --format resp\n\
+                  \u{20}         everdram import ./data --aof /var/lib/redis/appendonlydir\n\
+                  \u{20}         everdram import ./data --aof /var/lib/redis/dump.rdb --strings-only --engine bullet",
     after_help = "Exit codes: 0 everything is durable; 1 failed; 2 usage."
 )]
 pub(crate) struct Arguments {
-    /// POOL FILE, or just FILE with --server; FILE may be `-`
+    /// POOL FILE, just FILE with --server, or just POOL with --aof; FILE may be `-`
     #[arg(required = true, num_args = 1..=2, value_names = ["POOL", "FILE"])]
     places: Vec<PathBuf>,
     #[command(flatten)]
@@ -45,6 +54,13 @@ pub(crate) struct Arguments {
     /// Format of the file; without it, the name decides: `.resp` or TSV
     #[arg(long, value_enum)]
     format: Option<Format>,
+    /// What a stock Redis has on its disk, instead of FILE: the directory of its append-only files, a
+    /// manifest, or one file
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["server", "format"])]
+    aof: Option<PathBuf>,
+    /// With --aof: leave out, and count, what is no string in database 0
+    #[arg(long, requires = "aof")]
+    strings_only: bool,
     /// Counts at the end as one JSON object
     #[arg(long)]
     json: bool,
@@ -73,7 +89,18 @@ impl Counts {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let (pool, file) = arguments.end.split(&arguments.places)?;
-    let file = file.ok_or_else(|| crate::settings::usage("give the FILE to load, or `-`"))?;
+    let mut options = Options::default();
+    options.engine = arguments.engine;
+    options.dstore.data.clone_from(&arguments.data);
+    if let Some(aof) = &arguments.aof {
+        return match (pool, file) {
+            (Some(pool), None) => {
+                redis::import(pool, aof, options, arguments.strings_only, arguments.json)
+            }
+            _ => Err(usage("with --aof there is no FILE: give the POOL")),
+        };
+    }
+    let file = file.ok_or_else(|| usage("give the FILE to load, or `-`"))?;
     let by_name = if file.extension().is_some_and(|end| end == "resp") {
         Format::Resp
     } else {
@@ -88,9 +115,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             read: Rc::clone(&read),
         },
     );
-    let mut options = Options::default();
-    options.engine = arguments.engine;
-    options.dstore.data.clone_from(&arguments.data);
     let mut end = arguments
         .end
         .open(pool, Purpose::Write(Box::new(options)), arguments.json)?;

@@ -1,10 +1,12 @@
-//! Moves data: TSV and the Redis mass-insertion protocol, to and from a pool or a server.
+//! Moves data: TSV and the Redis mass-insertion protocol, to and from a pool or a server; the append-only
+//! files of a stock Redis, to and from a pool.
 
 mod end;
 pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod mass;
 pub(crate) mod operation;
+pub(crate) mod redis;
 pub(crate) mod tsv;
 
 /// A format of a file.

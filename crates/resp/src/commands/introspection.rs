@@ -83,6 +83,7 @@ fn categories(command: &Command) -> Vec<&'static str> {
         "@read",
         "@write",
         "@string",
+        "@bitmap",
         "@admin",
         "@fast",
         "@slow",

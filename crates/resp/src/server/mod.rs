@@ -59,6 +59,37 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// State without a port, and without anybody who syncs.
+    fn new(
+        engine: Arc<dyn Engine>,
+        report: Report,
+        settings: Settings,
+        mailboxes: Vec<Mailbox>,
+        listener: mio::Waker,
+    ) -> Shared {
+        Shared {
+            config: Config::new(&settings),
+            slowlog: SlowLog::default(),
+            started: Instant::now(),
+            run_id: run_id(),
+            port: 0,
+            accepted: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            connected: AtomicUsize::new(0),
+            wrong_passwords: AtomicU64::new(0),
+            buffered: AtomicUsize::new(0),
+            evicted: AtomicU64::new(0),
+            peers: Mutex::default(),
+            mailboxes,
+            listener,
+            stopping: AtomicBool::new(false),
+            syncs: Mutex::new(None),
+            engine,
+            report,
+            settings,
+        }
+    }
+
     pub(crate) fn mailbox(&self, worker: usize) -> &Mailbox {
         // Workers are numbered by their mailboxes; the modulus only avoids a panic path.
         &self.mailboxes[worker % self.mailboxes.len()]
@@ -179,26 +210,12 @@ impl Server {
             polls.push(poll);
         }
         let (syncs, sync_requests) = syncer::queue();
+        let listener = Listener::waker(&listener_poll).map_err(StartError::EventLoop)?;
+        let port = addresses.first().map_or(0, SocketAddr::port);
         let shared = Arc::new(Shared {
-            config: Config::new(&settings),
-            slowlog: SlowLog::default(),
-            started: Instant::now(),
-            run_id: run_id(),
-            port: addresses.first().map_or(0, SocketAddr::port),
-            accepted: AtomicU64::new(0),
-            rejected: AtomicU64::new(0),
-            connected: AtomicUsize::new(0),
-            wrong_passwords: AtomicU64::new(0),
-            buffered: AtomicUsize::new(0),
-            evicted: AtomicU64::new(0),
-            peers: Mutex::default(),
-            mailboxes,
-            listener: Listener::waker(&listener_poll).map_err(StartError::EventLoop)?,
-            stopping: AtomicBool::new(false),
+            port,
             syncs: Mutex::new(Some(syncs)),
-            engine,
-            report,
-            settings,
+            ..Shared::new(engine, report, settings, mailboxes, listener)
         });
         // Everything that can fail comes before the first thread.
         let mut workers = Vec::new();
@@ -220,6 +237,24 @@ impl Server {
             server.spawn(format!("everdram-loop-{index}"), move || worker.run())?;
         }
         Ok(server)
+    }
+
+    /// What commands need of a server, for requests that come from no socket.
+    pub(crate) fn without_threads(
+        engine: Arc<dyn Engine>,
+        report: &Report,
+        settings: Settings,
+    ) -> Result<Shared, StartError> {
+        let poll = || Poll::new().map_err(StartError::EventLoop);
+        let mailbox = Mailbox::new(&poll()?).map_err(StartError::EventLoop)?;
+        let listener = Listener::waker(&poll()?).map_err(StartError::EventLoop)?;
+        Ok(Shared::new(
+            engine,
+            report.clone(),
+            settings,
+            vec![mailbox],
+            listener,
+        ))
     }
 
     fn spawn(

@@ -37,6 +37,10 @@ pub(super) const ROWS: &[Command] = commands! {
         string::substr: "Part of a value; the old name of GETRANGE.";
     "setrange" 4 [write denyoom] (1 1 1){[RW update]} [string] string "2.2.0" "O(1)"
         string::setrange: "Overwrites part of a value.";
+    "setbit" 4 [write denyoom] (1 1 1){[RW access update]} [bitmap] bitmap "2.2.0" "O(1)"
+        string::setbit: "Sets or clears one bit of a value and answers what it was.";
+    "getbit" 3 [readonly fast] (1 1 1){[RO access]} [bitmap] bitmap "2.2.0" "O(1)"
+        string::getbit: "One bit of a value.";
     "incr" 2 [write denyoom fast] (1 1 1){[RW access update]} [string] string "1.0.0" "O(1)"
         string::incr: "Adds one to a number.";
     "decr" 2 [write denyoom fast] (1 1 1){[RW access update]} [string] string "1.0.0" "O(1)"

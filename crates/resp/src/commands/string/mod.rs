@@ -3,6 +3,7 @@
 //! Invariants: a command writes one reply and changes its keys atomically. Closures that decide a change may
 //! run more than once, so they reset their results first and reply only afterwards.
 
+mod bit;
 mod counter;
 mod range;
 mod read;
@@ -10,6 +11,7 @@ mod set_options;
 mod several;
 mod write;
 
+pub(crate) use bit::{getbit, setbit};
 pub(crate) use counter::{decr, decrby, incr, incrby, incrbyfloat};
 pub(crate) use range::{append, getrange, setrange, strlen, substr};
 pub(crate) use read::{get, getdel, getex, getset};
