@@ -5,6 +5,7 @@
 use crate::units::parse_bytes;
 use anyhow::Context;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use everdram::options::Promote;
 use everdram::{Durability, EngineKind, MediumChoice, Options};
 use serde::Deserialize;
 use std::net::IpAddr;
@@ -118,6 +119,16 @@ pub(crate) struct Layer {
     /// preset, such as p4800x [default: none]
     #[arg(long, env = "EVERDRAM_DATA_DELAY", value_name = "PRESET")]
     data_delay: Option<String>,
+    /// Engine tiered: the directory of the log, on a disk, to which records go that the pool
+    /// (`--max-bytes`) has no room for; the pool remembers it. A new pool gets that engine then. What is
+    /// read of it stays in the page cache, which counts as the memory of a container [default: the
+    /// directory `tier2` in the pool's]
+    #[arg(long, env = "EVERDRAM_BELOW", value_name = "PATH")]
+    below: Option<PathBuf>,
+    /// Engine tiered: keys of the log come back to the pool when they are written (update), or also when they
+    /// are read again soon after they left (second-read) [default: second-read]
+    #[arg(long, env = "EVERDRAM_TIER_PROMOTE", value_name = "WHEN")]
+    tier_promote: Option<String>,
     /// Connections at once [default: 10000]
     #[arg(long, env = "EVERDRAM_MAX_CLIENTS", value_name = "COUNT")]
     max_clients: Option<usize>,
@@ -176,6 +187,8 @@ impl Layer {
             max_data_bytes: self.max_data_bytes.or(lower.max_data_bytes),
             data_delay: self.data_delay.or(lower.data_delay),
             direct_reads: self.direct_reads.or(lower.direct_reads),
+            below: self.below.or(lower.below),
+            tier_promote: self.tier_promote.or(lower.tier_promote),
             max_clients: self.max_clients.or(lower.max_clients),
             timeout: self.timeout.or(lower.timeout),
             drain_timeout: self.drain_timeout.or(lower.drain_timeout),
@@ -239,6 +252,11 @@ impl Layer {
         );
         options.dstore.data_delay.clone_from(&self.data_delay);
         set(&mut options.dstore.reads_directly, self.direct_reads);
+        options.tiered.below.clone_from(&self.below);
+        set(
+            &mut options.tiered.promote,
+            parse::<Promote>(self.tier_promote.as_deref())?,
+        );
         options.delay.clone_from(&self.delay);
         options
             .validate()

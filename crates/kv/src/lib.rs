@@ -18,6 +18,7 @@
 //! [`engine`]: it separates submit, commit and wait, and has transactions.
 #![forbid(unsafe_code)]
 
+mod aof;
 mod batch;
 mod bullet;
 mod concurrency;

@@ -111,6 +111,56 @@ impl Default for DstoreOptions {
     }
 }
 
+/// Settings of the engine `tiered`.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct TieredOptions {
+    /// The directory of the log, on a disk. `None`: where the pool remembers that it was, or else `tier2` in
+    /// the pool's directory.
+    pub below: Option<PathBuf>,
+    /// Share of the pool that eviction keeps free for writers. 0.01 to 0.9.
+    pub free: f64,
+    /// Share of stale bytes from which a segment of the log is cleaned. 0.05 to 1.
+    pub garbage: f64,
+    /// Bytes of a segment of the log: 4 KiB to 64 MiB.
+    pub segment_bytes: u64,
+    /// Which keys of the log come back to the pool.
+    pub promote: Promote,
+}
+
+/// Which keys of the log come back to the pool of a store of the engine `tiered`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Promote {
+    /// Those that are written, as in the paper (section 3.2).
+    Update,
+    /// Those, and keys that are read again soon after they left.
+    #[default]
+    SecondRead,
+}
+
+impl std::str::FromStr for Promote {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "update" => Ok(Promote::Update),
+            "second-read" => Ok(Promote::SecondRead),
+            _ => Err(format!("promote `{name}`: use update or second-read")),
+        }
+    }
+}
+
+impl Default for TieredOptions {
+    fn default() -> Self {
+        TieredOptions {
+            below: None,
+            free: 0.1,
+            garbage: 0.5,
+            segment_bytes: 64 << 20,
+            promote: Promote::default(),
+        }
+    }
+}
+
 /// Options of a store. The defaults suit an ordinary directory.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -161,6 +211,8 @@ pub struct Options {
     pub bullet: BulletOptions,
     /// Settings of the engine `dstore`.
     pub dstore: DstoreOptions,
+    /// Settings of the engine `tiered`; its tier 1 is the pool, of at most `max_bytes`.
+    pub tiered: TieredOptions,
     /// Delay model preset (`emulated` medium); see `everdram_pm::PRESETS`.
     pub delay: Option<String>,
     /// Most sessions at once.
@@ -202,6 +254,7 @@ impl Default for Options {
             checkpoint_bytes: 64 << 20,
             bullet: BulletOptions::default(),
             dstore: DstoreOptions::default(),
+            tiered: TieredOptions::default(),
             delay: None,
             sessions_max: 1024,
             stripes: STRIPES,
@@ -286,6 +339,19 @@ impl Options {
         }
         if let Some(name) = &self.dstore.data_delay {
             DiskPreset::by_name(name, self.medium).map_err(Error::Options)?;
+        }
+        let tiered = &self.tiered;
+        if !(0.01..=0.9).contains(&tiered.free) || !(0.05..=1.0).contains(&tiered.garbage) {
+            return refuse(format!(
+                "tiered.free = {}, tiered.garbage = {}: give 0.01 to 0.9, and 0.05 to 1",
+                tiered.free, tiered.garbage
+            ));
+        }
+        if !(4 << 10..=64 << 20).contains(&tiered.segment_bytes) {
+            return refuse(format!(
+                "tiered.segment_bytes = {}: give 4 KiB to 64 MiB",
+                tiered.segment_bytes
+            ));
         }
         const MAX: usize = 32_000;
         if !(1..=MAX).contains(&self.sessions_max) {

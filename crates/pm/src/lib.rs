@@ -63,7 +63,7 @@ mod poison;
 mod pool;
 mod shelf;
 
-pub use blocks::{Blocks, BlocksOptions, HINT_BYTES, Mark};
+pub use blocks::{Blocks, BlocksOptions, HINT_BYTES, Hint, Mark};
 pub use checksum::Secret;
 pub use error::{Damage, Error};
 #[cfg(feature = "faults")]

@@ -5,8 +5,8 @@ pub mod corpus;
 mod keys;
 mod mix;
 
-use crate::killing::place;
 use crate::killing::process::Launch;
+use crate::killing::{self, place};
 use crate::settings::{engine, usage};
 use crate::terminal::{Progress, Tone, paint, row};
 use crate::{Outcome, units};
@@ -132,6 +132,10 @@ fn plan(arguments: &Arguments, seed: u64, directory: &Path) -> anyhow::Result<Pl
         let data = data.into_os_string().into_string();
         let data = data.map_err(|data| usage(format!("--data {}: no UTF-8", data.display())))?;
         serve.extend(["--data".to_owned(), data]);
+    }
+    if arguments.engine == EngineKind::Tiered {
+        let small = killing::TIERED.into_iter().chain(["--chunk-bytes", "1MiB"]);
+        serve.extend(small.map(str::to_owned));
     }
     let launch = Launch {
         program: std::env::current_exe().context("finding this program")?,

@@ -16,3 +16,6 @@ pub(crate) mod stretch;
 pub(crate) mod tally;
 pub(crate) mod value;
 pub(crate) mod verify;
+
+/// Arguments of a server of the engine `tiered`: so small a pool that nearly all data leave it.
+pub(crate) const TIERED: [&str; 2] = ["--max-bytes", "4MiB"];

@@ -51,6 +51,10 @@ pub(crate) struct Arguments {
     /// directory]
     #[arg(long, value_name = "PATH", conflicts_with = "server")]
     data: Option<PathBuf>,
+    /// Engine tiered: the directory of the log, on a disk; the pool remembers it. A new pool gets that engine
+    /// then [default: the directory `tier2` in the pool's]
+    #[arg(long, value_name = "PATH", conflicts_with = "server")]
+    below: Option<PathBuf>,
     /// Format of the file; without it, the name decides: `.resp` or TSV
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -92,6 +96,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let mut options = Options::default();
     options.engine = arguments.engine;
     options.dstore.data.clone_from(&arguments.data);
+    options.tiered.below.clone_from(&arguments.below);
     if let Some(aof) = &arguments.aof {
         return match (pool, file) {
             (Some(pool), None) => {

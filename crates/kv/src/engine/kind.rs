@@ -15,11 +15,18 @@ pub enum EngineKind {
     Bullet,
     /// Values on a disk, their metadata in DRAM, with a log and a shadow in persistent memory (HPDC 2021).
     Dstore,
+    /// Viper's records in a bounded pool, and below it a log on a disk that any Redis can read (SAC 2019).
+    Tiered,
 }
 
 impl EngineKind {
     /// The engines that a pool can have; the default one first.
-    pub const ALL: &[EngineKind] = &[EngineKind::Viper, EngineKind::Bullet, EngineKind::Dstore];
+    pub const ALL: &[EngineKind] = &[
+        EngineKind::Viper,
+        EngineKind::Bullet,
+        EngineKind::Dstore,
+        EngineKind::Tiered,
+    ];
 
     /// As `--engine` takes it.
     #[must_use]
@@ -28,6 +35,7 @@ impl EngineKind {
             EngineKind::Viper => "viper",
             EngineKind::Bullet => "bullet",
             EngineKind::Dstore => "dstore",
+            EngineKind::Tiered => "tiered",
         }
     }
 
@@ -42,6 +50,9 @@ impl EngineKind {
             EngineKind::Dstore => {
                 "values on a disk, written once; their metadata and the order of keys in DRAM"
             }
+            EngineKind::Tiered => {
+                "recent records in persistent memory, the others below in a log on a disk"
+            }
         }
     }
 
@@ -52,6 +63,7 @@ impl EngineKind {
             EngineKind::Viper => 1,
             EngineKind::Bullet => 2,
             EngineKind::Dstore => 3,
+            EngineKind::Tiered => 4,
         }
     }
 
@@ -85,7 +97,7 @@ impl std::str::FromStr for EngineKind {
 macro_rules! test_each_engine {
     ($($test:ident),+ $(,)?) => {
         $(mod $test {
-            $crate::test_each_engine!(@ $test: viper = Viper, bullet = Bullet, dstore = Dstore);
+            $crate::test_each_engine!(@ $test: viper = Viper, bullet = Bullet, dstore = Dstore, tiered = Tiered);
         })+
     };
     (@ $test:ident: $($name:ident = $kind:ident),+) => {

@@ -59,8 +59,13 @@ pub(crate) fn recovered(
     {
         return Err(no_data_file(data));
     }
+    if let Some(below) = &options.tiered.below
+        && kind != Some(EngineKind::Tiered)
+    {
+        return Err(no_log(below));
+    }
     match kind {
-        Some(EngineKind::Viper) => Ok(Viper::over(pool, path, options)?),
+        Some(EngineKind::Viper | EngineKind::Tiered) => Ok(Viper::over(pool, path, options)?),
         Some(EngineKind::Bullet) => Ok(Bullet::over(pool, path, options)?),
         Some(EngineKind::Dstore) => Ok(Dstore::over(pool, path, options)?),
         None => Err(Error::Engine {
@@ -78,19 +83,28 @@ fn no_data_file(data: &Path) -> Error {
     ))
 }
 
+fn no_log(below: &Path) -> Error {
+    let below = below.display();
+    Error::Options(format!(
+        "{below}: only the engine tiered has a log below; ask for that engine, or name none"
+    ))
+}
+
 /// The engine number and geometry words for the superblock of a new pool.
 ///
 /// # Errors
 /// [`Error::Options`]: the engine cannot have such a pool.
 pub(crate) fn identity(options: &Options) -> Result<(u32, [u64; 8]), Error> {
-    // Whoever names a data file wants the engine that has one.
-    let kind = match (options.engine, &options.dstore.data) {
-        (Some(EngineKind::Dstore) | None, Some(_)) => EngineKind::Dstore,
-        (Some(_), Some(data)) => return Err(no_data_file(data)),
-        (asked, None) => asked.unwrap_or_default(),
+    // Whoever names a data file, or a log, wants the engine that has one.
+    let kind = match (options.engine, &options.dstore.data, &options.tiered.below) {
+        (Some(EngineKind::Dstore) | None, Some(_), None) => EngineKind::Dstore,
+        (Some(EngineKind::Tiered) | None, None, Some(_)) => EngineKind::Tiered,
+        (_, Some(data), _) => return Err(no_data_file(data)),
+        (_, None, Some(below)) => return Err(no_log(below)),
+        (asked, None, None) => asked.unwrap_or_default(),
     };
     let geometry = match kind {
-        EngineKind::Viper => viper::geometry(options)?,
+        EngineKind::Viper | EngineKind::Tiered => viper::geometry(options)?,
         EngineKind::Bullet => bullet::geometry(options)?,
         EngineKind::Dstore => dstore::geometry(options)?,
     };

@@ -18,7 +18,7 @@ use super::compaction::backpressure::blocks_at_most;
 use super::compaction::retired::Retired;
 use super::index_error;
 use super::layout::{floor_word, word_at};
-use super::record::{RecordKind, Stamp};
+use super::record::{Order, RecordKind, Stamp};
 use super::session::{Old, Pending, Replaced, ViperSession};
 use crate::concurrency::stripes::{StripeId, VERSION_MAX};
 use crate::engine::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -223,7 +223,12 @@ impl ViperSession {
         let steps = || steps.iter().map(|step| bytes(&step.op));
         let journal = steps().map(|(key, value)| OP_HEAD + key + value.unwrap_or(0));
         let journal = journaled.then(|| journal.sum::<usize>() + OP_HEAD);
-        let puts = steps().filter_map(|(key, value)| Some((key, value?)));
+        // With a log below, a removal may need a record, too.
+        let has_graves = self.engine.below.is_some();
+        let puts = steps().filter_map(|(key, value)| match value {
+            None if has_graves => Some((key, 0)),
+            value => Some((key, value?)),
+        });
         let blocks = blocks_at_most(&self.engine.space.geometry, puts, journal.unwrap_or(0));
         let mut reserved = std::mem::take(&mut self.reserved);
         let result = self
@@ -277,12 +282,13 @@ impl ViperSession {
                     key,
                     value,
                     expires_at_ms,
-                    step.version,
-                    0,
+                    Order::new(step.version, self.may_be_below(step.hash)),
                 )?),
-                BatchOp::Delete { .. } => {
-                    if let Some(old) = &step.old {
-                        self.mark(old)?;
+                BatchOp::Delete { key } => {
+                    match &step.old {
+                        Some(old) if old.mark.is_none() => self.write_grave(key, step.version)?,
+                        Some(old) => self.mark(old)?,
+                        None => {}
                     }
                     None
                 }
@@ -360,7 +366,8 @@ impl ViperSession {
             journal_op(&mut payload, &op);
         }
         let version = steps.iter().map(|step| step.version).max().unwrap_or(1);
-        let location = self.write(RecordKind::Journal, b"j", &payload, 0, version, 0)?;
+        let order = Order::new(version, false);
+        let location = self.write(RecordKind::Journal, b"j", &payload, 0, order)?;
         let _ordered = self.settle_and_fence();
         let reader = self.engine.reader();
         let spot = reader.spot(location.get() * super::read::UNIT)?;
@@ -382,7 +389,7 @@ impl ViperSession {
             expired: false,
             stamp,
             version,
-            mark: reader.mark_of(&spot),
+            mark: Some(reader.mark_of(&spot)),
             unmarkable: false,
         })
     }
@@ -445,6 +452,9 @@ impl ViperSession {
             session.keys.store(0, Ordering::Relaxed);
         }
         engine.mark_all_dead(&clearing.pieces);
+        if let Some(below) = &engine.below {
+            below.log.all_stale();
+        }
         engine.background.wake();
         Ok(())
     }

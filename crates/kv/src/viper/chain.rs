@@ -218,7 +218,7 @@ fn take_one(session: &mut ViperSession) -> Result<u32, Error> {
 #[cfg(test)]
 mod tests {
     use super::super::read::Pieces;
-    use super::super::record::RecordKind;
+    use super::super::record::{Order, RecordKind};
     use super::super::{Viper, layout::Geometry};
     use super::*;
     use crate::engine::EngineSession;
@@ -383,7 +383,9 @@ mod tests {
         for (number, claim) in claims.into_iter().enumerate() {
             let kind = RecordKind::Chained;
             let payload = claim.to_bytes();
-            let location = session.write(kind, b"key", &payload, 0, 1, 0).unwrap();
+            let location = session
+                .write(kind, b"key", &payload, 0, Order::new(1, false))
+                .unwrap();
             let _ordered = session.settle_and_fence();
             let viper = Arc::clone(&session.engine);
             let reader = viper.reader();

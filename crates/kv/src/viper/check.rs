@@ -55,6 +55,9 @@ pub(super) fn check(viper: &Viper) -> Result<CheckReport, Error> {
             }
         }
     }
+    if let Some(below) = &viper.below {
+        below.check(viper, &slot, &mut report)?;
+    }
     Ok(report)
 }
 

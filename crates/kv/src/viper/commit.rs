@@ -9,8 +9,9 @@ use super::current::locate_at;
 use super::index_error;
 use super::lookup::rehash_all;
 use super::read::What;
-use super::record::RecordKind;
+use super::record::{Order, RecordKind};
 use super::session::{Old, PENDING_MAX, Pending, Replaced, ViperSession};
+use crate::aof::is_below;
 use crate::concurrency::stripes::StripeId;
 use crate::engine::backend::Backend;
 use crate::engine::counters::{bump, bump_signed};
@@ -238,7 +239,8 @@ impl ViperSession {
         // The clock moves when the record is written: of a refused write it stays, since it is also the
         // version of a key that is changed in place.
         let version = self.engine.stripes.version(stripe) + 1;
-        match self.write(RecordKind::Value, key, value, expires_at_ms, version, 0) {
+        let order = Order::new(version, self.may_be_below(hash));
+        match self.write(RecordKind::Value, key, value, expires_at_ms, order) {
             Ok(location) => {
                 let clock = self.engine.stripes.next_version(stripe);
                 assert_eq!(clock, version, "the clock of a held stripe moved");
@@ -259,6 +261,16 @@ impl ViperSession {
                 self.give_back(stripe);
                 Err(error)
             }
+        }
+    }
+
+    /// Whether the state of a held key may lie in the log. Another key with the same tag gives a false alarm,
+    /// which costs the record of a removal in the log.
+    #[inline]
+    pub(super) fn may_be_below(&self, hash: KeyHash) -> bool {
+        self.engine.below.is_some() && {
+            let pin = self.slot.pin();
+            self.engine.index.lookup(hash, &pin, is_below).is_some()
         }
     }
 

@@ -66,7 +66,7 @@ impl ViperSession {
             expired: engine.is_expired(record.expires_at_ms),
             stamp: record.stamp,
             version: record.stamp.version,
-            mark: engine.reader().mark_of(&spot),
+            mark: (!spot.is_below()).then(|| engine.reader().mark_of(&spot)),
             unmarkable: true,
         })
     }
@@ -138,7 +138,7 @@ fn ordinary(
         expired: engine.is_expired(record.expires_at_ms),
         stamp: record.stamp,
         version: shown_version(engine, hash, &spot, &record),
-        mark: reader.verified_mark(place)?,
+        mark: Some(reader.verified_mark(place)?),
         unmarkable: false,
     })
 }
@@ -176,7 +176,10 @@ fn replaceable(
 ) -> Result<Old, Error> {
     let reader = engine.reader();
     // The writer will have to mark the record dead. Damage of the mark shows here, before anything changes.
-    let mark = reader.verified_mark_of(spot)?;
+    let mark = match spot.is_below() {
+        true => None,
+        false => Some(reader.verified_mark_of(spot)?),
+    };
     let chained = record.kind.is_chained();
     Ok(Old {
         location: *location,

@@ -152,7 +152,7 @@ impl Forger {
             forged.key,
             forged.value,
             forged.expires_at_ms,
-            stamp,
+            (stamp, false),
         );
         record::seal(&self.secret, &mut bytes, at as u64, epoch);
         let rest = image.get_mut(at..).unwrap_or_default();

@@ -7,6 +7,7 @@ use super::read::{NOWHERE, Spot, UNIT, What};
 use super::record::Record;
 use super::session::ViperSession;
 use super::space::Space;
+use crate::aof::is_below;
 use crate::concurrency::epoch::{Pin, Slot};
 use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::{Backoff, StripeId, Stripes};
@@ -21,17 +22,28 @@ use std::sync::atomic::{Ordering, fence};
 /// The result of one look at a key.
 enum Look {
     Absent,
-    /// A record, and whether its block is open to edits.
-    There(Record, bool),
+    /// A record, and how it lies there.
+    There(Record, Manner),
     /// A dead record in a block that is not verified since the restart: the key was removed, or a writer is
     /// replacing it right now.
     Dead,
+}
+
+/// How a record lies in its place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Settled,
+    /// In a block that is open to edits.
+    Edited,
+    /// In the log.
+    Below,
 }
 
 /// A record that a read found, and the version to show.
 pub(super) struct Looked {
     pub(super) record: Record,
     pub(super) version: u64,
+    is_below: bool,
 }
 
 impl ViperSession {
@@ -53,16 +65,20 @@ impl ViperSession {
             ..
         } = self;
         let pin = slot.pin();
+        let mut at = None;
         let record = match engine.index.candidates(hash, &pin).next() {
             Some(location) => {
                 looks!();
-                let at = location.get() * UNIT;
+                let at = *at.insert(location.get() * UNIT);
                 // The look at the block table takes a while, too, so the fetch starts before it.
                 engine.reader().prefetch(at);
                 Some(read_ordinary(&engine.space, at, key, scratch)?)
             }
             None => None,
         };
+        if let (Some(below), Some(at)) = (&engine.below, at) {
+            below.touch(&engine.space, at);
+        }
         drop(pin);
         looks!();
         // Orders the read before the look at the lock.
@@ -144,8 +160,19 @@ impl ViperSession {
         key: &[u8],
         into: &mut Vec<u8>,
     ) -> Result<Option<Found>, Error> {
-        let looked = self.read(key, Some(into))?;
-        Ok(looked.map(|looked| self.found(&looked)))
+        let Some(looked) = self.read(key, Some(into))? else {
+            return Ok(None);
+        };
+        let found = self.found(&looked);
+        if let Some(below) = &self.engine.below
+            && looked.is_below
+        {
+            let hash = self.engine.hash(key);
+            if below.wants_back(hash) {
+                self.promote(hash, key)?;
+            }
+        }
+        Ok(Some(found))
     }
 
     /// The ticket that a read of the stripe depends on; taken after the read.
@@ -175,14 +202,15 @@ impl ViperSession {
             // Orders the read before the look at the stripe's word.
             fence(Ordering::Acquire);
             let word = self.engine.stripes.word(stripe);
-            let (found, edited) = match look {
-                Look::There(record, edited) => (Some(record), edited),
-                Look::Absent => (None, false),
+            let (found, manner) = match look {
+                Look::There(record, manner) => (Some(record), manner),
+                Look::Absent => (None, Manner::Settled),
                 Look::Dead => match self.stood_still(stripe, earlier, word) {
-                    true => (None, false),
+                    true => (None, Manner::Settled),
                     false => continue,
                 },
             };
+            let edited = manner == Manner::Edited;
             if Stripes::is_word_locked(word) && self.is_unsettled(stripe, word, edited) {
                 if let Some(into) = &mut into {
                     into.truncate(before);
@@ -211,7 +239,11 @@ impl ViperSession {
             // An edit in place keeps the record's version, so the key's clock is shown.
             let clock = Stripes::version_of(earlier);
             let version = if edited { clock } else { record.stamp.version };
-            return Ok(Some(Looked { record, version }));
+            return Ok(Some(Looked {
+                record,
+                version,
+                is_below: manner == Manner::Below,
+            }));
         }
     }
 
@@ -307,7 +339,12 @@ impl ViperSession {
                 .value(&record, scratch, into)
                 .map_err(|error| engine.at_path(error))?;
         }
-        Ok(Look::There(record, spot.info.kind == Kind::FixedEdited))
+        let manner = match spot.info.kind {
+            _ if spot.is_below() => Manner::Below,
+            Kind::FixedEdited => Manner::Edited,
+            _ => Manner::Settled,
+        };
+        Ok(Look::There(record, manner))
     }
 
     /// Appends the value of the record in `scratch`.
@@ -335,6 +372,12 @@ pub(super) fn location(at: u64) -> Result<Location, Error> {
 
 /// The hash of the key of the record at `location`, which the index points to.
 fn rehash(engine: &Viper, location: Location, scratch: &mut Vec<u8>) -> Option<KeyHash> {
+    if let Some(below) = &engine.below
+        && is_below(location)
+    {
+        let record = below.record(location, scratch).ok()?;
+        return scratch.get(record.key()).map(|key| engine.hash(key));
+    }
     let reader = engine.reader();
     // `check` reports the damage of a record whose head rotted.
     let spot = reader.spot(location.get() * UNIT).ok()?;
@@ -355,7 +398,7 @@ pub(super) fn rehash_all(
     hashes: &mut Vec<KeyHash>,
 ) -> Result<(), Location> {
     let reader = engine.reader();
-    for location in locations {
+    for location in locations.iter().filter(|location| !is_below(**location)) {
         reader.prefetch_start(location.get() * UNIT);
     }
     for &location in locations {
@@ -470,6 +513,16 @@ fn find(
     let mut damage = None;
     for location in engine.index.candidates(hash, pin) {
         looks!();
+        if let Some(below) = &engine.below
+            && is_below(location)
+        {
+            match below.offered(location, key, scratch) {
+                Ok(None) => {}
+                Ok(Some(record)) => return Ok(Some((location, Spot::below(), record))),
+                Err(error) => keep(&mut damage, error),
+            }
+            continue;
+        }
         let at = location.get() * UNIT;
         // The look at the block table takes a while, too, so the fetch starts before it.
         match aim {

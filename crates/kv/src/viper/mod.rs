@@ -18,6 +18,7 @@
 //! `docs/engines.md` tells where and why this differs from the paper.
 
 mod batch;
+mod below;
 mod block_table;
 mod chain;
 mod check;
@@ -46,12 +47,14 @@ mod write;
 use crate::concurrency::stripes::{Backoff, StripeId};
 use crate::engine::background::Background;
 use crate::engine::base::Base;
+use crate::engine::kind::EngineKind;
 use crate::engine::random::Random;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::error::{Error, corrupt};
 use crate::index::{Hasher, Index, KeyHash};
 use crate::options::Options;
 use crate::stats::{CheckReport, Stats};
+use below::Below;
 use block_table::State;
 use claim::Claim;
 use compaction::Compaction;
@@ -90,6 +93,8 @@ pub(crate) struct Viper {
     /// Draws the names of chains.
     chance: Random,
     compaction: Compaction,
+    /// The tier below, of the engine `tiered`.
+    below: Option<Below>,
     recovery: Mutex<recovery::Summary>,
     /// The pool's checkpoint of the index. A writer of checkpoints holds this lock.
     checkpoint: Mutex<checkpoint::Kept>,
@@ -121,15 +126,17 @@ impl Viper {
         let base = Base::new(Arc::clone(&pool), path, options, OWN_SESSIONS);
         let chance = options.chance();
         let bytes_max = options.max_bytes.max(pool.region().len());
+        let below = Below::open(&pool, path, options, bytes_max, geometry.block_bytes)?;
         let space = Space::of(Arc::clone(&pool), geometry, options);
         // A read-only open skips the checkpoint, because its job is to read everything.
-        let checkpoint = (!pool.is_read_only())
+        let checkpoint = (!pool.is_read_only() && below.is_none())
             .then(|| checkpoint::load::find(&space.reader()))
             .flatten();
         let hasher = match &checkpoint {
             Some(checkpoint) => Hasher::of(&checkpoint.summary.secret),
             None => Hasher::new(&chance),
         };
+        let is_tiered = below.is_some();
         let index = Index::new(Arc::clone(&base.epochs), hasher, options.index_depth())
             .map_err(index_error)?;
         let viper = Arc::new_cyclic(|weak| Viper {
@@ -144,9 +151,14 @@ impl Viper {
             parked: Mutex::default(),
             chance,
             compaction: Compaction::new(options),
+            below,
             recovery: Mutex::default(),
             checkpoint: Mutex::default(),
-            checkpoint_bytes: options.checkpoint_bytes,
+            // A checkpoint of the index would have to know the log's places, too.
+            checkpoint_bytes: match is_tiered {
+                true => 0,
+                false => options.checkpoint_bytes,
+            },
             verification: checkpoint::verify::Verification::default(),
             unreadable: recovery::unreadable::Unreadable::default(),
             keeper: Background::default(),
@@ -222,7 +234,10 @@ pub(crate) fn geometry(options: &Options) -> Result<[u64; 8], Error> {
 
 impl Engine for Viper {
     fn name(&self) -> &'static str {
-        "viper"
+        match self.below {
+            None => EngineKind::Viper.name(),
+            Some(_) => EngineKind::Tiered.name(),
+        }
     }
 
     fn session(self: Arc<Self>) -> Result<Box<dyn EngineSession>, Error> {
@@ -281,6 +296,9 @@ impl Engine for Viper {
             }
             stats.used_bytes += self.space.geometry.block_bytes;
         }
+        if let Some(below) = &self.below {
+            below.fill(&mut stats.own);
+        }
         self.recovery.lock().fill(&mut stats);
         stats.verification = self.verification.progress();
         stats
@@ -312,7 +330,14 @@ impl Engine for Viper {
     }
 
     fn reclaim(&self) -> Result<u64, Error> {
-        compaction::reclaim_all(self).map_err(|error| self.at_path(error))
+        let freed = compaction::reclaim_all(self).map_err(|error| self.at_path(error))?;
+        if let (Some(below), Some(viper)) = (&self.below, self.myself()) {
+            let mut session = session::ViperSession::new(viper)?;
+            below
+                .rewrite(self, &mut session)
+                .map_err(|error| self.at_path(error))?;
+        }
+        Ok(freed)
     }
 
     fn close(&self) -> Result<(), Error> {

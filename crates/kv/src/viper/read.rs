@@ -24,6 +24,9 @@ use everdram_pm::{Pool, Region};
 /// Locations count in words of 8 bytes: 40 bits reach 8 TiB.
 pub(crate) const UNIT: u64 = 8;
 
+/// The greater offsets that locations can name lie in the log.
+const POOL_END: u64 = 1 << 42;
+
 /// Lines that are fetched before the length of a record is known.
 const READ_AHEAD: usize = 4;
 
@@ -46,6 +49,26 @@ pub(crate) struct Spot {
     pub(crate) info: Info,
     /// First byte of its block.
     pub(crate) block_at: u64,
+}
+
+impl Spot {
+    /// Of a record in the log.
+    pub(super) fn below() -> Spot {
+        Spot {
+            at: NOWHERE,
+            info: Info {
+                state: State::Outside,
+                kind: Kind::Variable,
+                epoch: 0,
+            },
+            block_at: NOWHERE,
+        }
+    }
+
+    /// Whether the record lies in the log.
+    pub(super) fn is_below(&self) -> bool {
+        self.at == NOWHERE
+    }
 }
 
 /// Where a record is marked dead.
@@ -95,6 +118,9 @@ impl<'a> Reader<'a> {
 
     #[inline(always)]
     pub(crate) fn try_spot(&self, at: u64) -> Option<Spot> {
+        if at >= POOL_END {
+            return None;
+        }
         let block = self.blocks.number(at);
         Some(Spot {
             at,

@@ -22,6 +22,10 @@ pub(crate) enum RecordKind {
     ChainedJournal = 4,
     /// A [`Chain`] of key and value: the key is too long for a page, so the record holds only its beginning.
     BigKey = 5,
+    /// Nothing: the key is absent, and whatever a lower tier says of it up to this record's order is
+    /// void. Only pools with a lower tier have it. It is dead from the beginning, the tombstone of its
+    /// elders.
+    Grave = 6,
 }
 
 impl RecordKind {
@@ -32,6 +36,7 @@ impl RecordKind {
             3 => RecordKind::Journal,
             4 => RecordKind::ChainedJournal,
             5 => RecordKind::BigKey,
+            6 => RecordKind::Grave,
             _ => return None,
         })
     }
@@ -43,12 +48,22 @@ impl RecordKind {
         )
     }
 
+    /// Whether the record is dead whatever its mark says.
+    #[inline]
+    pub(crate) fn is_grave(self) -> bool {
+        self == RecordKind::Grave
+    }
+
     pub(crate) fn is_journal(self) -> bool {
         matches!(self, RecordKind::Journal | RecordKind::ChainedJournal)
     }
 }
 
 const FLAG_EXPIRES: u64 = 1;
+/// Up to this record's order, a lower tier says nothing of the key any more. So the record must not be
+/// dropped, dead or alive, before the lower tier says as much itself.
+const FLAG_COVERS: u64 = 2;
+const FLAGS: u64 = FLAG_EXPIRES | FLAG_COVERS;
 /// No block holds a longer value in one record.
 const VALUE_LEN_MAX: u64 = 1 << 24;
 
@@ -78,6 +93,26 @@ impl Stamp {
     /// The order by which one record is newer than another.
     pub(crate) fn order(self) -> (u64, u16) {
         (self.version, self.moves)
+    }
+}
+
+/// The place in time of a record that is about to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Order {
+    pub(crate) version: u64,
+    pub(crate) moves: u16,
+    /// See [`Record::covers`].
+    pub(crate) covers: bool,
+}
+
+impl Order {
+    /// Of a new state of a key.
+    pub(crate) fn new(version: u64, covers: bool) -> Order {
+        Order {
+            version,
+            moves: 0,
+            covers,
+        }
     }
 }
 
@@ -136,6 +171,8 @@ pub(crate) struct Record {
     pub(crate) stamp: Stamp,
     /// Unix ms, 0 = never.
     pub(crate) expires_at_ms: u64,
+    /// Whether whatever a lower tier says of the key, up to this record's order, is void.
+    pub(crate) covers: bool,
     key_at: u32,
     key_end: u32,
     value_at: u32,
@@ -145,6 +182,31 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// A value that lies in a lower tier: a record of ranges of a copy that does not begin with a record.
+    pub(crate) fn elsewhere(
+        (version, moves): (u64, u16),
+        expires_at_ms: u64,
+        key: Range<usize>,
+        value: Range<usize>,
+        bytes: u64,
+    ) -> Record {
+        Record {
+            kind: RecordKind::Value,
+            stamp: Stamp {
+                version,
+                moves,
+                first: false,
+            },
+            expires_at_ms,
+            covers: false,
+            key_at: key.start as u32,
+            key_end: key.end as u32,
+            value_at: value.start as u32,
+            value_end: value.end as u32,
+            bytes: bytes as u32,
+        }
+    }
+
     #[inline]
     pub(crate) fn key(&self) -> Range<usize> {
         self.key_at as usize..self.key_end as usize
@@ -161,6 +223,7 @@ impl Record {
 pub(crate) struct Head {
     kind: RecordKind,
     expires: bool,
+    covers: bool,
     key_len: usize,
     value_len: usize,
 }
@@ -170,12 +233,13 @@ impl Head {
     #[inline]
     pub(crate) fn parse(word: u64) -> Option<Head> {
         let flags = word >> 4 & 0xf;
-        if flags > FLAG_EXPIRES || word >> 24 & 0xff != 0 || word >> 32 > VALUE_LEN_MAX {
+        if flags > FLAGS || word >> 24 & 0xff != 0 || word >> 32 > VALUE_LEN_MAX {
             return None;
         }
         Some(Head {
             kind: RecordKind::from_nibble(word & 0xf)?,
             expires: flags & FLAG_EXPIRES != 0,
+            covers: flags & FLAG_COVERS != 0,
             key_len: (word >> 8 & 0xffff) as usize + 1,
             value_len: (word >> 32) as usize,
         })
@@ -210,6 +274,7 @@ impl Head {
             } else {
                 0
             },
+            covers: self.covers,
             key_at,
             key_end: value_at,
             value_at,
@@ -233,12 +298,15 @@ pub(crate) fn encode<'a>(
     key: &[u8],
     value: &[u8],
     expires_at_ms: u64,
-    stamp: Stamp,
+    (stamp, covers): (Stamp, bool),
 ) -> &'a mut [u8] {
     let from = into.len();
     let bytes = encoded_bytes(key.len(), value.len(), expires_at_ms != 0);
     into.reserve(bytes + GRAIN as usize);
-    let flags = if expires_at_ms != 0 { FLAG_EXPIRES } else { 0 };
+    let mut flags = if expires_at_ms != 0 { FLAG_EXPIRES } else { 0 };
+    if covers {
+        flags |= FLAG_COVERS;
+    }
     let lengths = (key.len() as u64 - 1) << 8 | (value.len() as u64) << 32;
     let head = kind as u64 | flags << 4 | lengths;
     let start = [head, stamp.to_word(), 0].map(u64::to_le_bytes);
@@ -345,6 +413,7 @@ pub(crate) fn parse_slot_start(shape: &FixedShape, bytes: &[u8]) -> Option<Recor
         kind: RecordKind::Value,
         stamp,
         expires_at_ms: 0,
+        covers: false,
         key_at: SLOT_HEAD as u32,
         key_end: (SLOT_HEAD + shape.key) as u32,
         value_at: shape.value_at() as u32,
@@ -414,13 +483,14 @@ mod tests {
             b"key",
             b"some value",
             99,
-            stamp(),
+            (stamp(), true),
         );
         seal(&secret, &mut bytes, 4160, 3);
         let record = parse(&bytes).unwrap();
         assert_eq!(&bytes[record.key()], b"key");
         assert_eq!(&bytes[record.value()], b"some value");
         assert_eq!((record.expires_at_ms, record.stamp), (99, stamp()));
+        assert!(record.covers);
         assert!(verify(&secret, &mut bytes.clone(), 4160, 3));
         assert!(
             !verify(&secret, &mut bytes.clone(), 4176, 3),

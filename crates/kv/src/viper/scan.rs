@@ -1,13 +1,34 @@
 //! Walking the keys by the index: iterations, random draws, and the sweep of expired keys.
 
+use super::Viper;
 use super::block_table::State;
 use super::lookup::look_again;
-use super::read::UNIT;
+use super::read::{Spot, UNIT};
+use super::record::Record;
 use super::session::ViperSession;
+use crate::aof::is_below;
 use crate::concurrency::seam::looks;
 use crate::engine::Ticket;
 use crate::engine::backend::Met;
 use crate::error::Error;
+use crate::index::Location;
+
+/// The record to which the index leads, in whichever tier, verified; its bytes are left in `scratch`.
+fn read_at(
+    engine: &Viper,
+    location: Location,
+    scratch: &mut Vec<u8>,
+) -> Result<(Spot, Record), Error> {
+    if let Some(below) = &engine.below
+        && is_below(location)
+    {
+        return Ok((Spot::below(), below.record(location, scratch)?));
+    }
+    let reader = engine.reader();
+    let mut spot = reader.spot(location.get() * UNIT)?;
+    let record = reader.load(&mut spot, scratch)?;
+    Ok((spot, record))
+}
 
 impl ViperSession {
     /// Meets the keys of at least `count` entries from `cursor` on, or of all that are left. Returns the
@@ -28,11 +49,10 @@ impl ViperSession {
                 ..
             } = self;
             let pin = slot.pin();
-            let mut one = |location: crate::index::Location| -> Result<(), Error> {
+            let mut one = |location: Location| -> Result<(), Error> {
                 looks!();
                 let reader = engine.reader();
-                let mut spot = reader.spot(location.get() * UNIT)?;
-                let mut record = reader.load(&mut spot, scratch)?;
+                let (spot, mut record) = read_at(engine, location, scratch)?;
                 let mut buffer = Vec::new();
                 if spot.info.state == State::Unverified && engine.has_died(&spot, &record)? {
                     let key = reader.key(&record, scratch, &mut buffer)?.to_vec();
@@ -79,10 +99,8 @@ impl ViperSession {
             };
             looks!();
             let reader = engine.reader();
-            let mut spot = reader.spot(location.get() * UNIT)?;
-            let record = reader
-                .load(&mut spot, scratch)
-                .map_err(|e| engine.at_path(e))?;
+            let (spot, record) =
+                read_at(engine, location, scratch).map_err(|e| engine.at_path(e))?;
             if engine.is_expired(record.expires_at_ms)
                 || spot.info.state == State::Unverified && engine.has_died(&spot, &record)?
             {
@@ -116,6 +134,10 @@ impl ViperSession {
         } = self;
         let pin = slot.pin();
         engine.index.scan(cursor, count, &pin, &mut |location| {
+            // In the log they go with their segment.
+            if is_below(location) {
+                return;
+            }
             let reader = engine.reader();
             let mut buffer = Vec::new();
             let mut key_of = || -> Result<Option<Vec<u8>>, Error> {

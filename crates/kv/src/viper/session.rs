@@ -40,8 +40,8 @@ pub(crate) struct Old {
     pub(super) stamp: Stamp,
     /// The version to show. Edits in place leave the record's own as it is, so these show the key's clock.
     pub(super) version: u64,
-    /// Where it is marked dead.
-    pub(super) mark: MarkPlace,
+    /// Where it is marked dead; `None`: it lies in the log.
+    pub(super) mark: Option<MarkPlace>,
     /// Its mark word is damaged. The word stays as it is, and the pieces of the record's value are not freed.
     pub(super) unmarkable: bool,
 }
@@ -335,7 +335,7 @@ impl Backend for ViperSession {
         Ok(old.seen(record.expires_at_ms))
     }
 
-    fn make_room(&mut self, _bytes: u64, attempt: u32) -> Result<bool, Error> {
+    fn make_room(&mut self, bytes: u64, attempt: u32) -> Result<bool, Error> {
         debug_assert!(
             !self
                 .engine
@@ -344,7 +344,7 @@ impl Backend for ViperSession {
                 .any(|stripe| self.engine.stripes.held_by(stripe, self.id)),
             "compaction would wait for a key that this session holds"
         );
-        Ok(self.engine.make_room(attempt))
+        Ok(self.engine.make_room(bytes, attempt))
     }
 
     #[inline]
@@ -375,6 +375,13 @@ impl Backend for ViperSession {
         if !matches!(change, Change::Remove) {
             let (value, expires_at_ms) = (change.value(), change.expires_at_ms());
             return self.submit_record(hash, stripe, key, value, expires_at_ms, old);
+        }
+        if seen.at.is_some_and(|old| old.mark.is_none()) {
+            let version = self.engine.stripes.version(stripe) + 1;
+            if let Err(error) = self.write_grave(key, version) {
+                self.give_back(stripe);
+                return Err(error);
+            }
         }
         // The removal gets a new version, so that watchers of the key notice it.
         self.engine.stripes.next_version(stripe);

@@ -1,8 +1,9 @@
 //! The room of a pool, in blocks: where they lie, and what state each is in.
 
 use super::block_table::{self, Blocks};
-use super::layout::Geometry;
+use super::layout::{Geometry, Kind};
 use super::read::Reader;
+use super::record;
 use crate::options::Options;
 use everdram_pm::Pool;
 use std::sync::Arc;
@@ -27,6 +28,12 @@ impl Space {
             blocks,
             pool,
         }
+    }
+
+    /// Whether a key is so long that no page may have room for it and for the place of its value.
+    pub(super) fn is_big(&self, key: &[u8]) -> bool {
+        let bytes = record::encoded_bytes(key.len(), record::CHAIN_BYTES, true) as u64;
+        bytes > self.geometry.pages_of(Kind::Large).room()
     }
 
     #[inline]

@@ -7,14 +7,18 @@ use super::claim::Claim;
 use super::layout::{Kind, mark_bits, mark_word, parse_mark_word};
 use super::lookup::location;
 use super::read::{MarkPlace, UNIT, damaged_mark};
-use super::record::{self, RecordKind, Stamp};
+use super::record::{self, Order, RecordKind, Stamp};
 use super::session::{Old, ViperSession, claim_index};
+use crate::aof::is_below;
 use crate::concurrency::seam::publishes;
 use crate::concurrency::stripes::VERSION_MAX;
 use crate::error::Error;
 use crate::index::Location;
 use everdram_pm::{Ordered, Pool, Secret};
 use std::sync::atomic::Ordering;
+
+/// Of the blocks that are reserved for compaction, removals leave so many.
+const GRAVES_KEEP: u64 = 2;
 
 impl ViperSession {
     /// Writes a record and returns its location. The record stays unreachable until its commit.
@@ -24,22 +28,23 @@ impl ViperSession {
         key: &[u8],
         value: &[u8],
         expires_at_ms: u64,
-        version: u64,
-        moves: u16,
+        order: Order,
     ) -> Result<Location, Error> {
         debug_assert!(
-            (1..=VERSION_MAX).contains(&version),
+            (1..=VERSION_MAX).contains(&order.version),
             "a record without a version, or with one too great"
         );
         let geometry = self.engine.space.geometry;
         let fixed = geometry.fixed.filter(|shape| {
+            // A slot has no room to say that it covers anything.
             kind == RecordKind::Value
                 && expires_at_ms == 0
+                && !order.covers
                 && (shape.key, shape.value) == (key.len(), value.len())
         });
         if let Some(shape) = fixed {
             let at = self.place(Kind::Fixed, shape.slot_bytes())?;
-            let stamp = self.stamp_of(version, moves);
+            let stamp = self.stamp_of(order);
             return self.append(Kind::Fixed, at, |into, secret, epoch| {
                 let slot = record::encode_slot(into, &shape, key, value, stamp);
                 record::seal_slot(secret, &shape, slot, at, epoch);
@@ -51,7 +56,7 @@ impl ViperSession {
         } else if bytes <= geometry.pages_of(Kind::Large).room() {
             Kind::Large
         } else {
-            return self.write_chained(kind, key, value, expires_at_ms, version, moves);
+            return self.write_chained(kind, key, value, expires_at_ms, order);
         };
         if expires_at_ms != 0 {
             self.engine.expiries.store(true, Ordering::Relaxed);
@@ -66,7 +71,7 @@ impl ViperSession {
         {
             entry.set_long_keys(true);
         }
-        let stamp = self.stamp_of(version, moves);
+        let stamp = (self.stamp_of(order), order.covers);
         self.append(place, at, |into, secret, epoch| {
             let record = record::encode(into, kind, key, value, expires_at_ms, stamp);
             record::seal(secret, record, at, epoch);
@@ -74,11 +79,11 @@ impl ViperSession {
     }
 
     /// The stamp of the next record.
-    fn stamp_of(&mut self, version: u64, moves: u16) -> Stamp {
+    fn stamp_of(&mut self, order: Order) -> Stamp {
         let first = std::mem::take(&mut self.first);
         Stamp {
-            version,
-            moves,
+            version: order.version,
+            moves: order.moves,
             first,
         }
     }
@@ -89,11 +94,9 @@ impl ViperSession {
         key: &[u8],
         value: &[u8],
         expires_at_ms: u64,
-        version: u64,
-        moves: u16,
+        order: Order,
     ) -> Result<Location, Error> {
-        let head = record::encoded_bytes(key.len(), record::CHAIN_BYTES, true) as u64;
-        let big_key = head > self.engine.space.geometry.pages_of(Kind::Large).room();
+        let big_key = self.engine.space.is_big(key);
         let kind = match (kind, big_key) {
             (RecordKind::Journal, _) => RecordKind::ChainedJournal,
             (_, true) => RecordKind::BigKey,
@@ -107,7 +110,12 @@ impl ViperSession {
         } else {
             (key, chain::write(self, b"", value)?)
         };
-        let result = self.write(kind, held, &chain.to_bytes(), expires_at_ms, version, moves);
+        // A key that is too long for a page never leaves the pool.
+        let order = Order {
+            covers: order.covers && !big_key,
+            ..order
+        };
+        let result = self.write(kind, held, &chain.to_bytes(), expires_at_ms, order);
         if result.is_err() {
             // The pieces were never reachable.
             self.engine.retire_chain(chain);
@@ -178,6 +186,9 @@ impl ViperSession {
         if let Some(full) = full {
             full.sealed(&self.engine.space.blocks);
         }
+        if let Some(below) = &self.engine.below {
+            below.ages.open(block, self.compaction);
+        }
         self.first = true;
         self.took_room();
         Ok(())
@@ -206,14 +217,44 @@ impl ViperSession {
         location(at)
     }
 
+    /// Writes what stands for the absence of a key whose state may lie in the log: a record that is dead from
+    /// the beginning. Its version is the next one of the key.
+    pub(super) fn write_grave(&mut self, key: &[u8], version: u64) -> Result<(), Error> {
+        if self.engine.space.is_big(key) {
+            // Such a key never leaves the pool.
+            return Ok(());
+        }
+        let order = Order::new(version, true);
+        let write = |session: &mut Self| session.write(RecordKind::Grave, key, b"", 0, order);
+        let location = match write(self) {
+            // Removals go on in a full pool: they need little, and are the way to more.
+            Err(Error::NoSpace(_)) if self.engine.space.blocks.free_count() > GRAVES_KEEP => {
+                let before = std::mem::replace(&mut self.compaction, true);
+                let written = write(self);
+                self.compaction = before;
+                written?
+            }
+            written => written?,
+        };
+        let blocks = &self.engine.space.blocks;
+        if let Some(entry) = blocks.get(blocks.number(location.get() * UNIT)) {
+            entry.add_garbage(record::encoded_bytes(key.len(), 0, false) as u32);
+        }
+        Ok(())
+    }
+
     /// Marks a record dead that may be the newest of its key: stored and flushed, not fenced.
     #[cfg_attr(feature = "lab", track_caller)]
     pub(super) fn mark(&mut self, old: &Old) -> Result<(), Error> {
         let ViperSession { engine, lane, .. } = self;
+        // What lies in the log has no mark.
+        let Some(place) = old.mark else {
+            return Ok(());
+        };
         if !engine.durable_at_fence {
             engine.deferred_marks.note_removal();
         }
-        let dirty = set_mark(&engine.pool, old.mark, |at, word, new| {
+        let dirty = set_mark(&engine.pool, place, |at, word, new| {
             lane.exchange_word(at, word, new)
         })?;
         self.unfenced.add(self.lane.flush(dirty));
@@ -228,10 +269,13 @@ impl ViperSession {
             return self.defer_mark(old);
         }
         let ViperSession { engine, lane, .. } = self;
-        set_mark(&engine.pool, old.mark, |at, word, new| {
+        let Some(place) = old.mark else {
+            return Ok(());
+        };
+        set_mark(&engine.pool, place, |at, word, new| {
             lane.exchange_word_late(at, word, new)
         })?;
-        engine.deferred_marks.note(old.mark.at);
+        engine.deferred_marks.note(place.at);
         Ok(())
     }
 
@@ -241,9 +285,12 @@ impl ViperSession {
         let ViperSession {
             engine, lane, id, ..
         } = self;
-        let is_full = engine.listed_marks[usize::from(*id)].push(old.mark.at);
+        let Some(place) = old.mark else {
+            return Ok(());
+        };
+        let is_full = engine.listed_marks[usize::from(*id)].push(place.at);
         // If the mark is lost, recovery finds two records and the higher version wins.
-        set_mark(&engine.pool, old.mark, |at, word, new| {
+        set_mark(&engine.pool, place, |at, word, new| {
             lane.exchange_word_late(at, word, new)
         })?;
         if is_full {
@@ -305,6 +352,12 @@ impl ViperSession {
 
     /// Counts a record as garbage.
     pub(super) fn count_garbage(&self, old: &Old) {
+        if let Some(below) = &self.engine.below
+            && is_below(old.location)
+        {
+            below.log.add_stale(old.location, u64::from(old.bytes));
+            return;
+        }
         let block = self.engine.space.blocks.number(old.location.get() * UNIT);
         if let Some(entry) = self.engine.space.blocks.get(block) {
             entry.add_garbage(old.bytes);

@@ -11,6 +11,7 @@ mod crashes;
 mod dstore;
 mod races;
 mod records;
+mod tiered;
 
 use everdram::Store;
 use support::Bed;

@@ -11,7 +11,7 @@ use std::path::Path;
 /// Bytes before the first extent: superblock, root page, spare.
 pub const DATA_AT: usize = 65_536;
 
-/// The files of a pool's directory.
+/// The files of a pool's directory, and of a log below it.
 #[derive(Clone, PartialEq)]
 pub struct Frozen {
     files: BTreeMap<String, Vec<u8>>,
@@ -19,13 +19,27 @@ pub struct Frozen {
 
 impl Frozen {
     pub fn take(directory: &Path) -> Frozen {
-        let mut files = BTreeMap::new();
-        for entry in fs::read_dir(directory).unwrap() {
-            let entry = entry.unwrap();
-            let name = entry.file_name().into_string().unwrap();
-            files.insert(name, fs::read(entry.path()).unwrap());
+        let names = files_below(directory);
+        // A file may go while the names are read.
+        let read = |name: String| Some((name.clone(), fs::read(directory.join(name)).ok()?));
+        Frozen {
+            files: names.into_iter().filter_map(read).collect(),
         }
-        Frozen { files }
+    }
+
+    /// Names of the files, which have a slash below another directory.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().map(String::as_str)
+    }
+
+    /// With a file.
+    pub fn add(&mut self, name: &str, bytes: &[u8]) {
+        self.files.insert(name.to_owned(), bytes.to_vec());
+    }
+
+    /// Without a file.
+    pub fn remove(&mut self, name: &str) {
+        self.files.remove(name).unwrap();
     }
 
     pub fn image(&self) -> &[u8] {
@@ -68,16 +82,35 @@ impl Frozen {
     /// Writes exactly these files to `directory`.
     pub fn lay(&self, directory: &Path) {
         fs::create_dir_all(directory).unwrap();
-        for entry in fs::read_dir(directory).unwrap() {
-            let entry = entry.unwrap();
-            if !self.files.contains_key(entry.file_name().to_str().unwrap()) {
-                fs::remove_file(entry.path()).unwrap();
+        for name in files_below(directory) {
+            if !self.files.contains_key(&name) {
+                fs::remove_file(directory.join(name)).unwrap();
             }
         }
         for (name, bytes) in &self.files {
-            fs::write(directory.join(name), bytes).unwrap();
+            let path = directory.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
         }
     }
+}
+
+/// Names of the files of a directory, and of those in it.
+pub fn files_below(directory: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        match path.is_dir() {
+            true => names.extend(
+                files_below(&path)
+                    .iter()
+                    .map(|file| format!("{name}/{file}")),
+            ),
+            false => names.push(name),
+        }
+    }
+    names
 }
 
 /// The little-endian word at byte `at`.

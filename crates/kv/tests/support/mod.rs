@@ -178,6 +178,14 @@ impl Bed {
         if self.engine == EngineKind::Dstore {
             options.dstore.data.clone_from(&self.data);
         }
+        if self.engine == EngineKind::Tiered {
+            // Nearly every record leaves the pool as soon as its block is full.
+            options.max_bytes = 32 << 20;
+            options.tiered.free = 0.9;
+            options.tiered.segment_bytes = 1 << 20;
+            // A device has no directory.
+            options.tiered.below = self.device.as_ref().map(|_| self.dir.path().join("tier2"));
+        }
         options.clock = Some(clock_of(&self.clock));
         options
     }
@@ -224,11 +232,7 @@ impl Bed {
 
 /// Makes a pool that is as a crash would leave this one: the files as they are.
 pub(crate) fn copy_pool(from: &Path, to: &Path) {
-    std::fs::create_dir(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-    }
+    frozen::Frozen::take(from).lay(to);
 }
 
 /// The place of persistent memory that tests are asked to use by EVERDRAM_TEST_PMEM: a directory on a DAX

@@ -91,6 +91,12 @@ impl Environment {
             // Of the pool, a copy of all metadata, and room for a checkpoint of the longest key.
             options.max_bytes += METADATA_BYTES;
         }
+        if engine == EngineKind::Tiered {
+            // Nearly every record leaves the pool as soon as its block is full.
+            options.tiered.free = 0.9;
+            options.tiered.garbage = 0.3;
+            options.tiered.segment_bytes = 4 << 10;
+        }
         Environment {
             engine,
             profile,

@@ -1,4 +1,5 @@
-//! Where a pool's data file was last, if it was named: so that commands that open the pool later find it.
+//! Where the data file of a pool, or its log, was last, if it was named: so that commands that open the pool
+//! later find it.
 //!
 //! ```text
 //! +--------+------------------------------+-------+
@@ -7,7 +8,7 @@
 //! 0        8                              504
 //! ```
 //!
-//! Only a hint. The tokens decide whether a file is the pool's; a hint that does not verify is none, and a
+//! Only a hint. The file itself says whether it is the pool's; a hint that does not verify is none, and a
 //! crash may leave one torn. The check covers the pool's own path, too: a copy of the pool must not find the
 //! original's data file, which would fit it.
 
@@ -23,15 +24,18 @@ const CHECK_AT: usize = HINT_BYTES - 8;
 const PATH_AT: usize = 8;
 const SALT: u64 = 0x68;
 
-/// The hint of a pool.
-pub(super) struct Hint<'a> {
-    pub(super) pool: &'a Pool,
-    pub(super) at: u64,
+/// The hint of a pool, [`HINT_BYTES`] at byte `at`: zeros in a new pool.
+pub struct Hint<'a> {
+    /// The pool.
+    pub pool: &'a Pool,
+    /// The hint's offset in it.
+    pub at: u64,
 }
 
 impl Hint<'_> {
     /// The path, if there is one that verifies.
-    pub(super) fn read(&self) -> Option<PathBuf> {
+    #[must_use]
+    pub fn read(&self) -> Option<PathBuf> {
         let mut bytes = [0; HINT_BYTES];
         self.pool.region().load(self.at, &mut bytes);
         let word = |at: usize| {
@@ -48,7 +52,7 @@ impl Hint<'_> {
     }
 
     /// Remembers a path, if one is given that is not remembered yet; durable with the next fence.
-    pub(super) fn write(&self, lane: &mut Lane, path: Option<&Path>) {
+    pub fn write(&self, lane: &mut Lane, path: Option<&Path>) {
         // A relative path means another place for a process elsewhere.
         let Some(path) = path.and_then(|path| std::path::absolute(path).ok()) else {
             return;

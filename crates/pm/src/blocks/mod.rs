@@ -41,7 +41,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use data::Data;
 use delay::DiskDelay;
 pub(crate) use header::HEADER_BYTES;
-pub use hint::HINT_BYTES;
+pub use hint::{HINT_BYTES, Hint};
 
 /// How to open a data file.
 #[derive(Clone, Debug)]

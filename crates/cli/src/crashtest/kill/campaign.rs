@@ -10,6 +10,7 @@ use super::keys::Keys;
 use super::mix::Mix;
 use super::moment::{EVERY, Landing, Observer};
 use super::reader::{Line, Pool, Reader};
+use crate::killing;
 use crate::killing::journal::{Journal, Ledger, now_ms};
 use crate::killing::load::Shared;
 use crate::killing::process::{Launch, Misconduct, Process, misconduct};
@@ -18,6 +19,7 @@ use crate::killing::tally::Tally;
 use crate::killing::verify::Verifier;
 use crate::pool;
 use anyhow::Context;
+use everdram::EngineKind;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::ops::{Range, RangeInclusive};
@@ -221,6 +223,9 @@ impl Campaign<'_> {
             "--log-bytes",
             &log,
         ];
+        if pool.engine == EngineKind::Tiered.name() {
+            arguments.extend(killing::TIERED);
+        }
         let checkpoint = CHECKPOINTS[self.random.random_range(0..CHECKPOINTS.len())];
         arguments.extend(["--checkpoint-bytes", checkpoint]);
         let delay = DELAYS.get(self.random.random_range(0..=DELAYS.len()));

@@ -315,7 +315,7 @@ fn is_due(viper: &Viper, share: u64) -> bool {
 /// # Errors
 /// [`Error::NoSpace`]: the pool keeps its previous checkpoint.
 pub(super) fn write(viper: &Arc<Viper>) -> Result<(), Error> {
-    if viper.read_only || viper.verification.is_running() {
+    if viper.read_only || viper.verification.is_running() || viper.below.is_some() {
         return Ok(());
     }
     let mut kept = lock(&viper.checkpoint);

@@ -18,6 +18,7 @@ use crate::concurrency::seam::few;
 use crate::concurrency::stripes::Backoff;
 use crate::engine::backend::Backend;
 use crate::error::Error;
+use crate::viper::block_table::RESERVE;
 use crate::viper::layout::{Geometry, Kind};
 use crate::viper::session::ViperSession;
 use crate::viper::{Viper, record};
@@ -31,11 +32,19 @@ const STEPS_MAX: usize = 64;
 const HELP_MAX: usize = 8;
 /// Waits of a writer for the thread that compacts, at most: some milliseconds.
 const WAITS_MAX: usize = 400;
+/// Blocks from which records leave to the tier below in one batch.
+const EVICTED: usize = 64;
+/// Waits of a refused write for readers: some tenths of a second.
+const EVICTION_WAITS_MAX: usize = 2000;
 
 impl Viper {
     /// The number of free blocks to keep.
     fn reserve(&self) -> u64 {
-        self.space.blocks.step() / 2
+        let blocks = &self.space.blocks;
+        match &self.below {
+            None => blocks.step() / 2,
+            Some(below) => (blocks.total() as f64 * below.free) as u64 + 2 * RESERVE as u64,
+        }
     }
 
     pub(in crate::viper) fn wants_room(&self) -> bool {
@@ -52,6 +61,18 @@ impl Viper {
             match self.compact_if_tight()? {
                 Step::Worked => backoff = Backoff::new(),
                 Step::Waiting => backoff.wait(),
+                Step::Nothing if self.below.is_some() => {
+                    let blocks = &self.space.blocks;
+                    let step = growth(&self.space, self.compaction.threshold);
+                    if blocks.grow_ahead(step).is_ok() {
+                        continue;
+                    }
+                    match self.evict_some()? {
+                        Step::Worked => backoff = Backoff::new(),
+                        Step::Waiting => backoff.wait(),
+                        Step::Nothing => return Ok(()),
+                    }
+                }
                 Step::Nothing => {
                     // A full disk shows when a writer needs the room.
                     let _ = self
@@ -79,6 +100,42 @@ impl Viper {
         Ok(step)
     }
 
+    /// Lets records leave to the tier below.
+    fn evict_some(&self) -> Result<Step, Error> {
+        if !self.compaction.by_itself {
+            return Ok(Step::Nothing);
+        }
+        let step = self.compactor().step(self, Goal::Evict, few!(EVICTED))?;
+        self.compaction
+            .tight
+            .store(step != Step::Nothing, Ordering::Relaxed);
+        Ok(step)
+    }
+
+    /// Lets records leave to the tier below until there is room for a write of `bytes`; `false` if there is
+    /// none after a while, or the log has no room.
+    pub(super) fn evict_for(&self, bytes: u64) -> bool {
+        let blocks = &self.space.blocks;
+        let lengths = std::iter::once((0, bytes as usize));
+        let wanted = blocks_at_most(&self.space.geometry, lengths, 0) as u64 + RESERVE as u64;
+        let mut backoff = Backoff::new();
+        let (mut waits, mut goal) = (0, Goal::Room);
+        while blocks.free_count() < wanted {
+            let step = self.compactor().step(self, goal, few!(EVICTED));
+            match (step, goal) {
+                (Ok(Step::Worked), _) => (backoff, waits) = (Backoff::new(), 0),
+                (Ok(Step::Waiting), _) if waits < EVICTION_WAITS_MAX => {
+                    backoff.wait();
+                    waits += 1;
+                }
+                // Hardly any garbage is left: records have to leave.
+                (Ok(Step::Nothing), Goal::Room) => goal = Goal::Evict,
+                _ => return blocks.free_count() > RESERVE as u64,
+            }
+        }
+        true
+    }
+
     /// One step towards a pool with hardly any garbage and no more room than it needs, for quiet times.
     pub(in crate::viper) fn make_dense(&self) -> Result<Step, Error> {
         let step = self.compactor().step(self, Goal::Dense, few!(STRIDE))?;
@@ -92,7 +149,7 @@ impl Viper {
 /// The space that the crash lab compares with the counters of blocks.
 #[cfg(feature = "lab")]
 pub(in crate::viper) fn space(viper: &Viper) -> crate::engine::jobs::Space {
-    use crate::viper::block_table::{OWNER, RESERVE};
+    use crate::viper::block_table::OWNER;
     let block_bytes = viper.space.geometry.block_bytes;
     let extents = viper.pool.extents(OWNER);
     let whole = extents.iter().map(|extent| {
@@ -139,11 +196,13 @@ impl ViperSession {
             if !is_tight || free >= engine.reserve() / 2 {
                 break;
             }
+            let (goal, count) = match engine.below {
+                None => (Goal::Room, 1),
+                Some(_) => (Goal::Evict, few!(STRIDE)),
+            };
             let step = match engine.compaction.compactor.try_lock() {
                 // The next reader or compactor of the damaged block gets the error.
-                Some(mut compactor) => compactor
-                    .step(engine, Goal::Room, 1)
-                    .unwrap_or(Step::Nothing),
+                Some(mut compactor) => compactor.step(engine, goal, count).unwrap_or(Step::Nothing),
                 None => Step::Waiting,
             };
             match step {

@@ -35,6 +35,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 const ROUND: usize = 64;
 /// Waits of `reclaim_all` for readers in a row, at most: some seconds.
 const WAITS_MAX: usize = 20_000;
+/// Times that a refused write makes room by eviction, which others may take.
+const EVICTIONS_MAX: u32 = 16;
 
 /// Compaction of a pool: its settings, its compactor, and its counters.
 pub(super) struct Compaction {
@@ -100,7 +102,13 @@ impl Compactor {
         let may_choose = self.victims.is_empty() || self.goal != Some(goal);
         if may_choose && !viper.compaction.retired.has_blocks() {
             self.goal = Some(goal);
-            self.victims = victims(&viper.space, goal, viper.compaction.threshold);
+            self.victims = match (goal, &viper.below) {
+                (Goal::Evict, Some(below)) => {
+                    let count = picker::evicted_at_once(&viper.space);
+                    below.ages.victims(&viper.space, count)
+                }
+                _ => victims(&viper.space, goal, viper.compaction.threshold),
+            };
         }
         let is_done = self.victims.is_empty() && viper.compaction.retired.is_empty();
         // During verification, a dead record may be all that keeps an unread record dead.
@@ -157,11 +165,15 @@ impl Compactor {
         let is_first = !viper.compaction.retired.has_blocks();
         let mut emptied = viper.compaction.retired.gather(&viper.epochs);
         let mut outcome = Ok(());
+        let evicts = self.goal == Some(Goal::Evict);
+        let mut batch = viper.below.as_ref().map(|below| below.batch(evicts));
         for _ in 0..count {
             let Some(block) = self.victims.pop() else {
                 break;
             };
-            match empty_block(viper, session, block) {
+            match empty_block(viper, session, block, batch.as_mut()) {
+                // It is empty once the batch is whole.
+                Ok(Some(_)) if batch.is_some() => {}
                 Ok(Some(info)) => emptied.push(block, info),
                 Ok(None) => {}
                 Err(Error::NoSpace(_)) => {
@@ -171,6 +183,14 @@ impl Compactor {
                     break;
                 }
                 // A damaged block does not stop the compaction of the others.
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        if let Some(batch) = batch {
+            match batch.finish(viper, session) {
+                Ok(blocks) => blocks
+                    .into_iter()
+                    .for_each(|(block, info)| emptied.push(block, info)),
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
@@ -237,9 +257,11 @@ impl Viper {
         }
     }
 
-    /// Makes room after a write was refused for want of it. Whether the write is worth another try.
-    pub(super) fn make_room(&self, attempt: u32) -> bool {
+    /// Makes room after a write of `bytes` was refused for want of it. Whether the write is worth another
+    /// try.
+    pub(super) fn make_room(&self, bytes: u64, attempt: u32) -> bool {
         match attempt {
+            _ if self.below.is_some() => attempt < EVICTIONS_MAX && self.evict_for(bytes),
             // Even if nothing is freed here: another thread may make all the room there is to make.
             0 => reclaim_all(self).is_ok(),
             // A slower restart is better than a refused write.

@@ -14,6 +14,8 @@ pub(in crate::viper) enum Goal {
     Room,
     /// As little garbage as is worth moving records for, in quiet times.
     Dense,
+    /// Room for writers, with records leaving to the tier below.
+    Evict,
 }
 
 /// Share of garbage from which a block is compacted in quiet times.
@@ -75,7 +77,7 @@ fn survey(space: &Space, least: f64) -> (Room, Vec<(u32, u32)>) {
 pub(in crate::viper) fn victims(space: &Space, goal: Goal, threshold: f64) -> Vec<u32> {
     let least = match goal {
         Goal::Threshold => threshold,
-        Goal::Room | Goal::Dense => threshold.min(DENSE),
+        Goal::Room | Goal::Dense | Goal::Evict => threshold.min(DENSE),
     };
     let (room, mut found) = survey(space, least);
     if goal == Goal::Room {
@@ -90,6 +92,15 @@ pub(in crate::viper) fn victims(space: &Space, goal: Goal, threshold: f64) -> Ve
     }
     found.sort_unstable();
     found.into_iter().map(|(_, block)| block).collect()
+}
+
+/// Blocks of a generation for [`Goal::Evict`].
+pub(in crate::viper) fn evicted_at_once(space: &Space) -> usize {
+    let total = space.blocks.total() as usize;
+    (total / GENERATION)
+        .max(few!(GENERATION))
+        .min(total / 4)
+        .max(1)
 }
 
 /// Blocks by which the pool may grow before its unused room exceeds the threshold. At least a few, so that

@@ -14,14 +14,16 @@ use crate::concurrency::stripes::StripeId;
 use crate::engine::backend::Backend;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
+use crate::viper::below::{Batch, Victim};
 use crate::viper::block_table::{Block, Info, State};
 use crate::viper::layout::Kind;
 use crate::viper::lookup::location;
-use crate::viper::record::{Record, RecordKind};
+use crate::viper::record::{Order, Record, RecordKind};
 use crate::viper::recovery::block_walk::{BlockWalk, copy_block};
 use crate::viper::session::{Old, Pending, Replaced, ViperSession};
 use crate::viper::space::Space;
 use crate::viper::{Viper, bump_shared};
+use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 
 /// Records that are moved under one fence. Their keys are locked meanwhile, so their writers wait.
@@ -35,6 +37,13 @@ struct Live {
     hash: KeyHash,
     /// Its key, if the record holds only part of it.
     long_key: Vec<u8>,
+}
+
+/// The records of a block that matter to its compaction.
+struct Content {
+    live: Vec<Live>,
+    /// Dead ones that say something of the log, as ranges of the block's copy; see `viper/below/mod.rs`.
+    covering: Vec<(Range<usize>, (u64, u16))>,
 }
 
 /// The parameters of one move.
@@ -52,6 +61,7 @@ pub(in crate::viper) fn empty_block(
     viper: &Viper,
     session: &mut ViperSession,
     block: u32,
+    batch: Option<&mut Batch<'_>>,
 ) -> Result<Option<Info>, Error> {
     let Some(entry) = viper.space.blocks.get(block) else {
         return Ok(None);
@@ -68,10 +78,11 @@ pub(in crate::viper) fn empty_block(
         state: State::Compacting,
         ..info
     };
-    if is_wholly_dead(&viper.space, block, entry, info) {
+    // Dead records may have something to say of the log.
+    if batch.is_none() && is_wholly_dead(&viper.space, block, entry, info) {
         return Ok(Some(taken));
     }
-    match move_records(viper, session, block, taken) {
+    match move_records(viper, session, block, taken, batch) {
         Ok(true) => Ok(Some(taken)),
         Ok(false) => {
             entry.set(info);
@@ -111,6 +122,7 @@ fn move_records(
     session: &mut ViperSession,
     block: u32,
     info: Info,
+    mut batch: Option<&mut Batch<'_>>,
 ) -> Result<bool, Error> {
     let at = viper.space.blocks.at(block);
     let mut image = Vec::new();
@@ -122,13 +134,33 @@ fn move_records(
     );
     // From here on, this thread sees everything that the writers of the copied marks did before them.
     fence(Ordering::Acquire);
-    let Some(live) = live_records(viper, block, info, &mut image)? else {
+    let Some(Content { mut live, covering }) = live_records(viper, block, info, &mut image)? else {
         return Ok(false);
     };
+    let mut leaving = Vec::new();
     let mut moved = Vec::with_capacity(live.len());
     let mut result = Ok(());
+    if let Some(batch) = &batch {
+        // Keys that are too long for a page never leave the pool.
+        let leaves = |one: &mut Live| {
+            let key = (one.at - at) as usize + one.record.key().start;
+            let key = &image[key..key + one.record.key().len()];
+            let may_leave = one.record.kind != RecordKind::BigKey && !viper.space.is_big(key);
+            let has_expired = viper.is_expired(one.record.expires_at_ms);
+            may_leave && (has_expired || batch.is_to_leave(block, one.at - at))
+        };
+        leaving = live.extract_if(.., leaves).collect();
+    }
     for group in live.chunks(few!(GROUP)) {
-        result = move_group(viper, session, info, (at, &image), group, &mut moved);
+        let of_block = (info, at, image.as_slice());
+        result = move_group(
+            viper,
+            session,
+            of_block,
+            group,
+            &mut moved,
+            batch.as_deref_mut(),
+        );
         // A failure must not leave earlier moves of the group uncommitted.
         let committed = session.commit_pending();
         result = result.and(committed);
@@ -138,6 +170,15 @@ fn move_records(
     }
     let bytes = moved.iter().map(|old| u64::from(old.bytes)).sum();
     bump_shared(&viper.compaction.bytes_moved, bytes);
+    if let Some(batch) = batch
+        && result.is_ok()
+    {
+        let of_block = (info, at, image.as_slice());
+        result = leave(viper, session, of_block, &leaving, &covering, batch);
+        if result.is_ok() {
+            batch.emptied(block, info, std::mem::take(&mut moved));
+        }
+    }
     if result.is_err() {
         viper.healthy()?;
         for old in &moved {
@@ -154,7 +195,7 @@ fn live_records(
     block: u32,
     info: Info,
     image: &mut [u8],
-) -> Result<Option<Vec<Live>>, Error> {
+) -> Result<Option<Content>, Error> {
     let walk = BlockWalk {
         secret: viper.pool.secret(),
         geometry: &viper.space.geometry,
@@ -164,11 +205,17 @@ fn live_records(
         epoch: info.epoch,
     };
     let floor = viper.floor.load(Ordering::Acquire);
-    let mut live = Vec::new();
+    let (mut live, mut covering) = (Vec::new(), Vec::new());
     let mut pinned = false;
     let reader = viper.reader();
     walk.run(image, &mut |visited| {
         if visited.dead {
+            if visited.record.covers && visited.record.stamp.version > floor {
+                let key = visited.record.key();
+                let from = (visited.at - walk.at) as usize;
+                let key = from + key.start..from + key.end;
+                covering.push((key, visited.record.stamp.order()));
+            }
             return Ok(());
         }
         if visited.record.kind.is_journal() {
@@ -187,38 +234,124 @@ fn live_records(
         }
         Ok(())
     })?;
-    Ok((!pinned).then_some(live))
+    Ok((!pinned).then_some(Content { live, covering }))
+}
+
+/// Appends to the log what leaves the pool, and what dead records say of the log.
+fn leave(
+    viper: &Viper,
+    session: &mut ViperSession,
+    (block, block_at, image): (Info, u64, &[u8]),
+    leaving: &[Live],
+    covering: &[(Range<usize>, (u64, u16))],
+    batch: &mut Batch<'_>,
+) -> Result<(), Error> {
+    for live in leaving {
+        // This may sync, and needs all stripes free.
+        session.commit_pending()?;
+        batch.make_room(session)?;
+        let this = Move::of(viper, block, live, (block_at, image));
+        leave_one(viper, session, &this, batch)?;
+    }
+    session.commit_pending()?;
+    for (key, order) in covering {
+        let key = &image[key.clone()];
+        let hash = viper.hash(key);
+        let stripe = viper.stripe(hash);
+        session.acquire(stripe)?;
+        let buried = batch.bury(viper, session, hash, key, *order);
+        session.give_back(stripe);
+        buried?;
+    }
+    Ok(())
+}
+
+/// Appends a record to the log, under its key's lock, if the index points to it. A record that has expired is
+/// removed.
+fn leave_one(
+    viper: &Viper,
+    session: &mut ViperSession,
+    this: &Move<'_>,
+    batch: &mut Batch<'_>,
+) -> Result<(), Error> {
+    let place = location(this.live.at)?;
+    session.acquire(this.stripe)?;
+    let outcome = match viper.points_to(&session.slot, this.live.hash, place) {
+        false => bury(viper, session, this, Some(batch)).map(|()| None),
+        true => leave_locked(viper, session, this, batch),
+    };
+    match outcome {
+        Ok(Some(removal)) => session.submit_pending(removal),
+        other => {
+            session.give_back(this.stripe);
+            other.map(drop)
+        }
+    }
+}
+
+/// Appends the state of a held key; or returns its removal, if it has expired.
+fn leave_locked(
+    viper: &Viper,
+    session: &mut ViperSession,
+    this: &Move<'_>,
+    batch: &mut Batch<'_>,
+) -> Result<Option<Pending>, Error> {
+    // Read under the lock: an in-place update may have changed the value since the block was copied.
+    let Some((old, record)) = session.find(this.live.hash, this.key)? else {
+        return Ok(None);
+    };
+    if old.expired {
+        bury(viper, session, this, Some(batch))?;
+        viper.stripes.next_version(this.stripe);
+        return Ok(Some(this.pending(session, None, old)));
+    }
+    let mut value = Vec::new();
+    session.value_of(&record, &mut value)?;
+    batch.append(&Victim {
+        hash: this.live.hash,
+        key: this.key,
+        value: &value,
+        expires_at_ms: record.expires_at_ms,
+        order: next_stamp(viper, this, &old),
+        from: old.location,
+        chain: old.chain,
+    })?;
+    Ok(None)
+}
+
+/// Says in the log what a record says that goes with its block: it was alive when the block was copied,
+/// and is not its key's state any more.
+fn bury(
+    viper: &Viper,
+    session: &mut ViperSession,
+    this: &Move<'_>,
+    batch: Option<&mut Batch<'_>>,
+) -> Result<(), Error> {
+    let record = &this.live.record;
+    match batch {
+        Some(batch) if record.covers => batch.bury(
+            viper,
+            session,
+            this.live.hash,
+            this.key,
+            record.stamp.order(),
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Submits the moves of a few records; `image` is the copy of the block that begins at `block_at`.
 fn move_group(
     viper: &Viper,
     session: &mut ViperSession,
-    block: Info,
-    (block_at, image): (u64, &[u8]),
+    (block, block_at, image): (Info, u64, &[u8]),
     group: &[Live],
     moved: &mut Vec<Old>,
+    mut batch: Option<&mut Batch<'_>>,
 ) -> Result<(), Error> {
     for live in group {
-        let from = (live.at - block_at) as usize;
-        let end = from + live.record.bytes as usize;
-        assert!(
-            live.at >= block_at && end <= image.len(),
-            "a live record lies outside of its block"
-        );
-        let bytes = &image[from..end];
-        let key = match live.record.kind {
-            RecordKind::BigKey => live.long_key.as_slice(),
-            _ => bytes.get(live.record.key()).unwrap_or(&[]),
-        };
-        let this = Move {
-            block,
-            live,
-            stripe: viper.stripe(live.hash),
-            key,
-            bytes,
-        };
-        moved.extend(move_record(viper, session, &this)?);
+        let this = Move::of(viper, block, live, (block_at, image));
+        moved.extend(move_record(viper, session, &this, batch.as_deref_mut())?);
     }
     Ok(())
 }
@@ -228,11 +361,12 @@ fn move_record(
     viper: &Viper,
     session: &mut ViperSession,
     this: &Move<'_>,
+    batch: Option<&mut Batch<'_>>,
 ) -> Result<Option<Old>, Error> {
     let place = location(this.live.at)?;
     session.acquire(this.stripe)?;
     let submitted = match viper.points_to(&session.slot, this.live.hash, place) {
-        false => Ok(None),
+        false => bury(viper, session, this, batch).map(|()| None),
         true => move_locked(viper, session, this),
     };
     match submitted {
@@ -256,7 +390,9 @@ fn move_locked(
     this: &Move<'_>,
 ) -> Result<Option<(Pending, Old)>, Error> {
     let is_edited = this.block.kind == Kind::FixedEdited;
-    if !is_edited && !viper.is_expired(this.live.record.expires_at_ms) {
+    // With a tier below, an expired record leaves as others do: the log may have to be told of it.
+    let is_expired = viper.below.is_none() && viper.is_expired(this.live.record.expires_at_ms);
+    if !is_edited && !is_expired {
         let old = unchanged(&viper.space, this)?;
         let new = copy(session, this, this.bytes, next_stamp(viper, this, &old))?;
         return Ok(Some((this.pending(session, Some(new), old), old)));
@@ -286,7 +422,7 @@ fn unchanged(space: &Space, this: &Move<'_>) -> Result<Old, Error> {
         expired: false,
         stamp: record.stamp,
         version: record.stamp.version,
-        mark: space.reader().mark_place(*at)?,
+        mark: Some(space.reader().mark_place(*at)?),
         unmarkable: false,
     })
 }
@@ -311,10 +447,41 @@ fn copy(
     let held = bytes.get(record.key()).unwrap_or(&[]);
     let payload = bytes.get(record.value()).unwrap_or(&[]);
     let expires_at_ms = record.expires_at_ms;
-    session.write(record.kind, held, payload, expires_at_ms, version, moves)
+    let order = Order {
+        version,
+        moves,
+        covers: record.covers,
+    };
+    session.write(record.kind, held, payload, expires_at_ms, order)
 }
 
-impl Move<'_> {
+impl<'a> Move<'a> {
+    fn of(
+        viper: &Viper,
+        block: Info,
+        live: &'a Live,
+        (block_at, image): (u64, &'a [u8]),
+    ) -> Move<'a> {
+        let from = (live.at - block_at) as usize;
+        let end = from + live.record.bytes as usize;
+        assert!(
+            live.at >= block_at && end <= image.len(),
+            "a live record lies outside of its block"
+        );
+        let bytes = &image[from..end];
+        let key = match live.record.kind {
+            RecordKind::BigKey => live.long_key.as_slice(),
+            _ => bytes.get(live.record.key()).unwrap_or(&[]),
+        };
+        Move {
+            block,
+            live,
+            stripe: viper.stripe(live.hash),
+            key,
+            bytes,
+        }
+    }
+
     fn pending(&self, session: &ViperSession, new: Option<Location>, old: Old) -> Pending {
         Pending {
             hash: self.live.hash,

@@ -126,7 +126,7 @@ impl BlockWalk<'_> {
                 }
                 break;
             };
-            let dead = self.is_dead(pages, at, bytes);
+            let dead = record.kind.is_grave() || self.is_dead(pages, at, bytes);
             let length = u64::from(record.bytes);
             walked.filled += length;
             walked.dead += if dead { length } else { 0 };

@@ -5,12 +5,13 @@
 //!    in use (`checkpoint/verify.rs`).
 //! 1. Threads share the blocks. Every record that verifies and is not marked dead goes into the index. Of two
 //!    records of one key the higher stamp stays; the other is a *loser* (V1).
-//! 2. Live journals are applied (in a full pool after step 5, see `room.rs`). This finishes a batch that
+//! 2. Live journals are applied (in a full pool after step 6, see `room.rs`). This finishes a batch that
 //!    crashed after its journal's fence.
 //! 3. Dead records are tombstones: a record in the index that is not newer than one is a loser, too.
 //! 4. Losers are marked dead, fence, journals are marked dead, open pages are sealed at the end of their last
 //!    good record, fence. Only then does the store answer (I7).
-//! 5. Overflow blocks that no live record reaches are freed, unless some value cannot be read
+//! 5. With a tier below, its log is read (`below/load.rs`).
+//! 6. Overflow blocks that no live record reaches are freed, unless some value cannot be read
 //!    (`unreadable.rs`).
 //!
 //! Every step reads only what a crash before it left, and a repetition writes the same again. So a crash
@@ -24,12 +25,13 @@ pub(super) mod scan;
 pub(super) mod unreadable;
 
 use super::batch::{JournalOp, parse_journal};
+use super::below::{self, Below};
 use super::checkpoint::load::{self, Roles};
 use super::checkpoint::{self, Kept};
 use super::layout::{parse_floor_word, tail_word};
 use super::lookup::{location, look_up, rehash_all};
 use super::read::{UNIT, chain_of};
-use super::record::{Record, RecordKind, Stamp};
+use super::record::{Order, Record, RecordKind, Stamp};
 use super::session::{Old, ViperSession};
 use super::{Viper, index_error};
 use crate::error::Error;
@@ -112,7 +114,11 @@ pub(super) fn recover(
     let applied = apply_journals(viper, &mut session, &mut found);
     applied.or_else(|error| unreadable::unfinished(viper, error))?;
     // The journals come first, because they name versions too: later writes must be newer than any of them.
-    let version = found.version_max.max(viper.floor.load(Ordering::Acquire));
+    let clock = viper.below.as_ref().map_or(0, Below::clock);
+    let version = found
+        .version_max
+        .max(viper.floor.load(Ordering::Acquire))
+        .max(clock);
     viper
         .stripes
         .all()
@@ -123,6 +129,11 @@ pub(super) fn recover(
     }
     mark_outdone_dead(viper, &session, &mut found)?;
     clean_up(viper, &mut session, &mut found)?;
+    if let Some(below) = &viper.below {
+        below::load::load(viper, below, &mut session, &mut found)?;
+        found.covers.clear();
+        mark_losers(&viper.space, &mut session, &mut found)?;
+    }
     assert!(
         found.losers.is_empty() && found.free.is_empty(),
         "recovery ends with unmarked losers or unlisted free blocks"
@@ -277,8 +288,24 @@ fn apply_journals(
             {
                 found.version_max = found.version_max.max(version);
                 mark_removed_dead(viper, session, key, removal(version), found)?;
+                bury(viper, session, key, version, found)?;
             }
         }
+    }
+    Ok(())
+}
+
+/// Says for a removed key that the log, which was not read yet, says nothing of it any more.
+pub(super) fn bury(
+    viper: &Viper,
+    session: &mut ViperSession,
+    key: &[u8],
+    version: u64,
+    found: &mut Found,
+) -> Result<(), Error> {
+    if viper.below.is_some() {
+        session.write_grave(key, version)?;
+        found.cover(key, (version, 0));
     }
     Ok(())
 }
@@ -299,7 +326,9 @@ fn put_again(
     {
         return Ok(());
     }
-    let new = session.write(RecordKind::Value, key, value, expires_at_ms, version, 0)?;
+    // The log was not read yet, so it may have the key.
+    let order = Order::new(version, viper.below.is_some());
+    let new = session.write(RecordKind::Value, key, value, expires_at_ms, order)?;
     // Readers of the index read the region, so the open line must be streamed first.
     let ordered = session.settle_and_fence();
     match current {
@@ -351,6 +380,9 @@ fn mark_outdone_dead(
             continue;
         };
         let key = key.to_vec();
+        if record.covers {
+            found.cover(&key, record.stamp.order());
+        }
         mark_removed_dead(viper, session, &key, record.stamp, found)?;
     }
     Ok(())
@@ -378,24 +410,29 @@ pub(super) fn mark_removed_dead(
     Ok(())
 }
 
-// ---- steps 4 and 5: clean up --------------------------------------------------------------------------
+// ---- steps 4 and 6: clean up --------------------------------------------------------------------------
 
 /// An [`Old`] that serves only for marking.
 pub(super) fn at_old(space: &Space, at: u64) -> Result<Old, Error> {
+    read_old(space, at, &mut Vec::new()).map(|(old, _)| old)
+}
+
+/// As [`at_old`], with the record, whose bytes are left in `scratch`.
+fn read_old(space: &Space, at: u64, scratch: &mut Vec<u8>) -> Result<(Old, Record), Error> {
     let reader = space.reader();
-    let mut scratch = Vec::new();
-    let record: Record = reader.copy(&reader.spot(at)?, &mut scratch)?;
+    let record: Record = reader.copy(&reader.spot(at)?, scratch)?;
     let chained = record.kind.is_chained();
-    Ok(Old {
+    let old = Old {
         location: location(at)?,
         bytes: record.bytes,
-        chain: chained.then(|| chain_of(&record, &scratch).ok()).flatten(),
+        chain: chained.then(|| chain_of(&record, scratch).ok()).flatten(),
         expired: false,
         stamp: record.stamp,
         version: record.stamp.version,
-        mark: reader.mark_place(at)?,
+        mark: Some(reader.mark_place(at)?),
         unmarkable: false,
-    })
+    };
+    Ok((old, record))
 }
 
 /// Marks the losers dead, and empties their list.
@@ -408,8 +445,14 @@ pub(super) fn mark_losers(
     losers.sort_unstable();
     losers.dedup();
     found.marked += losers.len() as u64;
+    let mut scratch = Vec::new();
     for at in losers {
-        let old = at_old(space, at)?;
+        let (old, record) = read_old(space, at, &mut scratch)?;
+        if record.covers
+            && let Some(key) = scratch.get(record.key())
+        {
+            found.cover(key, record.stamp.order());
+        }
         session.mark(&old)?;
         session.count_garbage(&old);
     }

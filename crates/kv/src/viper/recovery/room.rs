@@ -11,7 +11,7 @@
 
 use super::scan::Found;
 use super::{
-    at_old, free_unreached, journal_payload, mark_losers, mark_removed_dead, parsed,
+    at_old, bury, free_unreached, journal_payload, mark_losers, mark_removed_dead, parsed,
     reached_pieces, removal,
 };
 use crate::error::Error;
@@ -121,6 +121,13 @@ fn mark_finished(
         finished.push(at);
     }
     mark_losers(&viper.space, session, found)?;
+    if viper.below.is_some() {
+        for (key, stamp) in &removed {
+            bury(viper, session, key, stamp.version, found)?;
+        }
+        // Before the journals that asked for it.
+        let _ordered = session.settle_and_fence();
+    }
     for at in finished {
         let old = at_old(&viper.space, at)?;
         session.mark(&old)?;

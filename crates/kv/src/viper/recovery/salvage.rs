@@ -314,7 +314,7 @@ pub(in crate::viper) fn walk_damaged(
             match part.record {
                 None => page.skip(part, note),
                 Some(record) => {
-                    let dead = page.is_dead(part.at);
+                    let dead = record.kind.is_grave() || page.is_dead(part.at);
                     walked.filled += part.length;
                     walked.dead += if dead { part.length } else { 0 };
                     end = part.at + part.length;

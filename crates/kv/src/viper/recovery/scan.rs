@@ -18,11 +18,15 @@ use crate::viper::layout::{Kind, begun_epoch, parse_page_word, parse_tail_word};
 use crate::viper::record::RecordKind;
 use everdram_pm::ROOT_AT;
 use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// No pool reaches this version in a thousand years; a greater one was forged.
 pub(in crate::viper) const VERSION_SOUND: u64 = VERSION_MAX / 2;
+
+/// The greatest (version, moves) up to which tier 1 says that the log of a lower tier says nothing of a key.
+type Covers = HashMap<Box<[u8]>, (u64, u16)>;
 
 /// The results of the threads.
 #[derive(Default)]
@@ -44,11 +48,19 @@ pub(in crate::viper) struct Found {
     pub(in crate::viper) free: Vec<(u32, u32)>,
     pub(in crate::viper) overflow: Vec<(u32, u32)>,
     pub(in crate::viper) big_keys: BigKeys,
+    /// What dead records say of the log.
+    pub(in crate::viper) covers: Covers,
     pub(in crate::viper) inserted: u64,
     pub(in crate::viper) version_max: u64,
 }
 
 impl Found {
+    /// Notes what a dead record says of the log.
+    pub(in crate::viper) fn cover(&mut self, key: &[u8], order: (u64, u16)) {
+        let highest = self.covers.entry(key.into()).or_insert(order);
+        *highest = order.max(*highest);
+    }
+
     fn merge(&mut self, other: Found) {
         self.losers.extend(other.losers);
         self.dead.extend(other.dead);
@@ -80,7 +92,8 @@ pub(in crate::viper) fn scan_all(
     let threads = threads(options).min(blocks.len() / 64 + 1);
     if roles.is_none() {
         // Without this room the index grows as records come, and reports then if memory is short.
-        let _ = viper.index.make_room(records_in(viper, &blocks));
+        let below = viper.below.as_ref().map_or(0, |below| below.log.estimate());
+        let _ = viper.index.make_room(records_in(viper, &blocks) + below);
     }
     let next = AtomicUsize::new(0);
     let done = AtomicU64::new(0);

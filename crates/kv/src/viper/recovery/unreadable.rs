@@ -256,7 +256,7 @@ mod tests {
     use crate::viper::chain;
     use crate::viper::layout::Geometry;
     use crate::viper::read::UNIT;
-    use crate::viper::record::BIG_KEY_PREFIX;
+    use crate::viper::record::{BIG_KEY_PREFIX, Order};
     use crate::viper::recovery::at_old;
     use everdram_pm::Pool;
     use std::path::Path;
@@ -301,7 +301,17 @@ mod tests {
             for moves in 0..=u16::from(is_moved) {
                 let kind = RecordKind::BigKey;
                 let place = session
-                    .write(kind, beginning, &payload, 0, 9, moves)
+                    .write(
+                        kind,
+                        beginning,
+                        &payload,
+                        0,
+                        Order {
+                            version: 9,
+                            moves,
+                            covers: false,
+                        },
+                    )
                     .unwrap();
                 let _ordered = session.settle_and_fence();
                 if is_dead && moves == 1 {

@@ -7,7 +7,7 @@ pub(super) mod acknowledged;
 mod model;
 
 use super::Viper;
-use super::record::RecordKind;
+use super::record::{Order, RecordKind};
 use super::session::ViperSession;
 use crate::engine::backend::{Backend, with_room};
 use crate::engine::kind::EngineKind;
@@ -224,7 +224,7 @@ fn what_follows_a_journal_is_newer_than_what_it_names() {
     let payload = [&head[..], key, value].concat();
     let mut session = ViperSession::new(over(&pool, &options)).unwrap();
     session
-        .write(RecordKind::Journal, b"j", &payload, 0, 1, 0)
+        .write(RecordKind::Journal, b"j", &payload, 0, Order::new(1, false))
         .unwrap();
     let _ordered = session.settle_and_fence();
     drop(session);
@@ -249,7 +249,7 @@ fn two_values_do_not_share_their_pieces() {
     let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
     let long = vec![7; 6000];
     session
-        .write(RecordKind::Value, b"one", &long, 0, 1, 0)
+        .write(RecordKind::Value, b"one", &long, 0, Order::new(1, false))
         .unwrap();
     let _ordered = session.settle_and_fence();
     drop((session, viper));
@@ -258,7 +258,7 @@ fn two_values_do_not_share_their_pieces() {
     let (_, record) = session.find(viper.hash(b"one"), b"one").unwrap().unwrap();
     let chain = session.scratch[record.value()].to_vec();
     session
-        .write(RecordKind::Chained, b"two", &chain, 0, 2, 0)
+        .write(RecordKind::Chained, b"two", &chain, 0, Order::new(2, false))
         .unwrap();
     let _ordered = session.settle_and_fence();
     drop((session, viper));
@@ -277,8 +277,10 @@ fn a_write_replaces_what_it_cannot_mark() {
     session.put(b"key", b"old", 0).unwrap();
     let _ = session.commit().unwrap();
     let (old, _) = session.find(viper.hash(b"key"), b"key").unwrap().unwrap();
-    let sound = pool.region().load_word(old.mark.at);
-    let _ = session.lane.store_word(old.mark.at, sound ^ 1 << 50);
+    let sound = pool.region().load_word(old.mark.unwrap().at);
+    let _ = session
+        .lane
+        .store_word(old.mark.unwrap().at, sound ^ 1 << 50);
     session.put(b"beside", b"1", 0).unwrap();
     session.put(b"key", b"new", 0).unwrap();
     session.put(b"behind", b"2", 0).unwrap();
@@ -295,7 +297,7 @@ fn a_write_replaces_what_it_cannot_mark() {
         assert_eq!(value_of(&mut session, key).as_deref(), Some(value));
     }
     // With the mark word mended, the pool opens again.
-    let _ = session.lane.store_word(old.mark.at, sound);
+    let _ = session.lane.store_word(old.mark.unwrap().at, sound);
     drop((session, viper));
     let engine: Arc<dyn Engine> = over(&pool, &options);
     let mut session = engine.session().unwrap();

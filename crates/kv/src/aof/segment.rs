@@ -1,0 +1,111 @@
+//! A segment: one file of the log. Entries lie one after the other behind its head.
+//!
+//! ```text
+//! #s <number><incarnation><sum>\r\n  *2 SELECT 0  #<spaces>\r\n        head, 80 bytes
+//! entry  entry  entry ...
+//! ```
+//!
+//! The sum is keyed with the pool's secret. So a segment of another pool has no valid head.
+
+use super::digits::{get, put};
+use super::entry::{self, GRAIN, Position};
+use everdram_pm::{Secret, ShelfFile};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of the head.
+pub(super) const HEAD: u64 = 80;
+const MARK: &[u8] = b"#s ";
+const DIGITS: usize = 11;
+const SELECT: &[u8] = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
+const SALT: u64 = 0x73;
+
+const _: () = {
+    let used = MARK.len() + 3 * DIGITS + 2 + SELECT.len();
+    // The rest is a line of padding.
+    assert!(HEAD.is_multiple_of(GRAIN) && used + 3 <= HEAD as usize);
+};
+
+/// The head of segment `number`, which the pool made in its life `incarnation`.
+pub(super) fn head(secret: &Secret, number: u64, incarnation: u64) -> Vec<u8> {
+    let mut digits = [0; 3 * DIGITS];
+    put(&mut digits[..DIGITS], number);
+    put(&mut digits[DIGITS..2 * DIGITS], incarnation);
+    let sum = secret.sum_words([SALT, number, incarnation]);
+    put(&mut digits[2 * DIGITS..], sum);
+    let mut bytes = MARK.to_vec();
+    bytes.extend_from_slice(&digits);
+    bytes.extend_from_slice(b"\r\n");
+    bytes.extend_from_slice(SELECT);
+    let rest = HEAD - bytes.len() as u64;
+    entry::pad(&mut bytes, rest);
+    bytes
+}
+
+/// The incarnation in a head, if it is that of segment `number` of this pool.
+pub(super) fn parse_head(secret: &Secret, number: u64, bytes: &[u8]) -> Option<u64> {
+    let at = MARK.len() + DIGITS;
+    let incarnation = get(bytes.get(at..at + DIGITS)?)?;
+    (head(secret, number, incarnation) == bytes).then_some(incarnation)
+}
+
+/// An open segment.
+pub(super) struct Segment {
+    pub(super) number: u64,
+    /// Its number in locations.
+    pub(super) slot: u64,
+    pub(super) file: ShelfFile,
+    /// Bytes up to the end of the last written entry.
+    pub(super) bytes: AtomicU64,
+    /// Bytes of entries that are not their key's state any more.
+    pub(super) stale: AtomicU64,
+    /// The earliest expiry of an entry in Unix milliseconds; `u64::MAX` = none.
+    pub(super) expiry: AtomicU64,
+}
+
+impl Segment {
+    pub(super) fn at(&self, offset: u64) -> Position {
+        Position {
+            segment: self.number,
+            offset,
+        }
+    }
+
+    /// Notes the expiry of an entry (Unix milliseconds; 0 = never).
+    pub(super) fn note_expiry(&self, expires_at_ms: u64) {
+        if expires_at_ms != 0 {
+            self.expiry.fetch_min(expires_at_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether more than `share` of its bytes are stale, or an entry has expired by `now`.
+    pub(super) fn is_worth_cleaning(&self, share: f64, now: u64) -> bool {
+        let (bytes, stale) = self.use_of();
+        stale as f64 > bytes as f64 * share || self.expiry.load(Ordering::Relaxed) <= now
+    }
+
+    /// Bytes of entries, and how many of them are stale.
+    pub(super) fn use_of(&self) -> (u64, u64) {
+        let bytes = self.bytes.load(Ordering::Relaxed).saturating_sub(HEAD);
+        (bytes, self.stale.load(Ordering::Relaxed).min(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_of_one_segment_of_one_pool() {
+        let secret = Secret::expand(&[4; 32]);
+        let bytes = head(&secret, 12, 3);
+        assert_eq!(bytes.len() as u64, HEAD);
+        assert_eq!(parse_head(&secret, 12, &bytes), Some(3));
+        assert_eq!(parse_head(&secret, 13, &bytes), None);
+        assert_eq!(parse_head(&Secret::expand(&[5; 32]), 12, &bytes), None);
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(parse_head(&secret, 12, &bad), None, "bit {bit}");
+        }
+    }
+}

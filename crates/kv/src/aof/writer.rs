@@ -1,0 +1,181 @@
+//! Appending: entries go to a batch in memory, and a batch becomes durable as a whole.
+
+use super::entry::{self, Order, Position, Said};
+use super::segment::{HEAD, Segment};
+use super::{Log, location_of};
+use crate::error::Error;
+use crate::index::Location;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes of a batch in memory at most; more are written, and synced with the rest.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// Where an entry will lie, and its bytes in the segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Placed {
+    pub(crate) location: Location,
+    pub(crate) bytes: u64,
+}
+
+/// The end of the log. One thread appends at a time.
+pub(crate) struct Writer {
+    last: Arc<Segment>,
+    /// Where `batch` begins in the last segment.
+    at: u64,
+    /// Entries that are not written yet.
+    batch: Vec<u8>,
+    /// Segments with written entries that are not synced yet.
+    unsynced: Vec<Arc<Segment>>,
+}
+
+impl Writer {
+    /// The end of an open log.
+    pub(crate) fn of(log: &Log) -> Option<Writer> {
+        let last = log.segments().pop()?;
+        Some(Writer {
+            at: last.bytes.load(Ordering::Relaxed),
+            last,
+            batch: Vec::new(),
+            unsynced: Vec::new(),
+        })
+    }
+
+    /// Where the next entry will lie.
+    pub(crate) fn end(&self) -> Position {
+        self.last.at(self.at + self.batch.len() as u64)
+    }
+
+    /// Adds a key's state to the batch. Nothing may lead there before [`Writer::sync`].
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Pool`].
+    pub(crate) fn append(
+        &mut self,
+        log: &Log,
+        key: &[u8],
+        said: Said<'_>,
+        order: Order,
+    ) -> Result<Placed, Error> {
+        if self.batch.len() >= BATCH_BYTES_MAX {
+            self.write()?;
+        }
+        let at = self.end();
+        let location = location_of(self.last.slot, at.offset)
+            .ok_or_else(|| Error::NoSpace("a segment of the log is full".into()))?;
+        if let Said::Set { expires_at_ms, .. } = said {
+            self.last.note_expiry(expires_at_ms);
+        }
+        let bytes = entry::encode(&mut self.batch, &log.secret, at, key, said, order);
+        Ok(Placed { location, bytes })
+    }
+
+    /// Adds a removal to the batch, in the segment that there is: this needs no room that was not reserved.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    pub(crate) fn append_removal(
+        &mut self,
+        log: &Log,
+        key: &[u8],
+        order: Order,
+    ) -> Result<(), Error> {
+        if self.batch.len() >= BATCH_BYTES_MAX {
+            self.write()?;
+        }
+        let at = self.end();
+        let bytes = entry::encode(&mut self.batch, &log.secret, at, key, Said::Del, order);
+        debug_assert!(bytes > 0);
+        Ok(())
+    }
+
+    /// Whether the last segment has entries and is worth cleaning; see [`Log::worth_cleaning`].
+    pub(crate) fn is_worth_ending(&self, share: f64, now: u64) -> bool {
+        self.end().offset > HEAD && self.last.is_worth_cleaning(share, now)
+    }
+
+    /// Whether the last segment is full: [`Writer::next_segment`] comes before the next state.
+    pub(crate) fn is_at_end(&self, log: &Log) -> bool {
+        self.end().offset >= log.segment_bytes
+    }
+
+    /// Begins the next segment; its file and the manifest are durable when this returns.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Pool`].
+    pub(crate) fn next_segment(&mut self, log: &Log) -> Result<(), Error> {
+        self.write()?;
+        let next = log.new_segment()?;
+        let numbers = log
+            .segments()
+            .iter()
+            .map(|segment| segment.number)
+            .collect::<Vec<_>>();
+        log.write_manifest(&numbers)?;
+        self.last = next;
+        self.at = HEAD;
+        Ok(())
+    }
+
+    /// Writes the batch, not durably yet.
+    fn write(&mut self) -> Result<(), Error> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let is_noted = self
+            .unsynced
+            .iter()
+            .any(|segment| Arc::ptr_eq(segment, &self.last));
+        if !is_noted {
+            self.unsynced.push(Arc::clone(&self.last));
+        }
+        self.last
+            .file
+            .write_at(self.at, &self.batch)
+            .map_err(Error::of_pool)?;
+        self.at += self.batch.len() as u64;
+        self.last.bytes.store(self.at, Ordering::Relaxed);
+        self.batch.clear();
+        self.batch.shrink_to(2 * BATCH_BYTES_MAX);
+        Ok(())
+    }
+
+    /// Makes everything appended durable. From here on locations may lead there.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: nothing counts, and the caller calls [`Writer::go_back`]. [`Error::Pool`]: the log
+    /// takes no more writes.
+    pub(crate) fn sync(&mut self, log: &Log) -> Result<Position, Error> {
+        log.healthy()?;
+        self.write()?;
+        for segment in &self.unsynced {
+            segment.file.data_sync().map_err(Error::of_pool)?;
+        }
+        self.unsynced.clear();
+        Ok(self.end())
+    }
+
+    /// Drops everything that was appended since the log ended at `end`; nothing leads there.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    pub(crate) fn go_back(&mut self, log: &Log, end: Position) -> Result<(), Error> {
+        self.batch.clear();
+        self.unsynced.clear();
+        for segment in log.segments() {
+            let to = match segment.number.cmp(&end.segment) {
+                std::cmp::Ordering::Less => continue,
+                std::cmp::Ordering::Equal => end.offset,
+                std::cmp::Ordering::Greater => HEAD,
+            };
+            if segment.file.len().map_err(Error::of_pool)? > to {
+                segment.file.set_len(to).map_err(Error::of_pool)?;
+            }
+            segment.bytes.store(to, Ordering::Relaxed);
+            if segment.number == self.last.number {
+                self.at = to;
+            }
+        }
+        Ok(())
+    }
+}

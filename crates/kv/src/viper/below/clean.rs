@@ -1,0 +1,192 @@
+//! Cleaning: a segment whose entries are mostly stale is read once, what still counts is appended again,
+//! and the file is removed. This takes the place of Redis' rewrite, without a fork.
+//!
+//! A DEL goes along, unless no older segment is left for it to speak of, or its key has a newer state in the
+//! log. So a removal outlives what it removes.
+
+use super::Below;
+use super::evict::Victim;
+use crate::aof::{Order, is_below};
+use crate::engine::backend::Backend;
+use crate::error::Error;
+use crate::index::{KeyHash, Location};
+use crate::viper::Viper;
+use crate::viper::session::ViperSession;
+use everdram_pm::Ordered;
+
+/// Share of stale bytes that a rewrite leaves.
+const REWRITTEN: f64 = 0.05;
+
+/// An entry that may still count.
+struct Kept {
+    hash: KeyHash,
+    key: Vec<u8>,
+    /// `None`: a removal.
+    value: Option<Vec<u8>>,
+    expires_at_ms: u64,
+    order: Order,
+    at: Option<Location>,
+}
+
+impl Below {
+    /// Cleans a segment that is worth it, with more than `share` of stale bytes or with entries that have
+    /// expired by `now` (Unix milliseconds; 0 = never); `false`: none is. The caller holds no lock of a
+    /// key and no pin.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: the segment stays. [`Error::Corrupt`], [`Error::Pool`].
+    pub(in crate::viper) fn clean(
+        &self,
+        viper: &Viper,
+        session: &mut ViperSession,
+        share: f64,
+        now: u64,
+    ) -> Result<bool, Error> {
+        // One thread cleans; it may be reading the very segment.
+        let Some(_alone) = self.cleaning.try_lock() else {
+            return Ok(false);
+        };
+        // What is not settled may not be swung yet, and would look stale.
+        let settled = self.tail().line.known.settled.segment;
+        let Some(number) = self.log.worth_cleaning(share, now, settled) else {
+            return Ok(false);
+        };
+        viper.healthy()?;
+        let kept = self.kept_of(viper, session, number)?;
+        self.append_again(viper, session, &kept)?;
+        // What the index leads to now must be durable before the file goes.
+        viper.pool.sync()?;
+        let epoch = viper.epochs.advance();
+        viper.wait_for_readers(epoch);
+        let mut tail = self.tail();
+        self.log.remove(number)?;
+        self.note_generation(&mut tail, &mut session.lane);
+        Ok(true)
+    }
+
+    /// Cleans everything with more than a few stale bytes, and with entries that have expired: Redis'
+    /// rewrite. It ends where the disk has no room.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::Pool`].
+    pub(in crate::viper) fn rewrite(
+        &self,
+        viper: &Viper,
+        session: &mut ViperSession,
+    ) -> Result<(), Error> {
+        let now = viper.now_ms();
+        {
+            let mut tail = self.tail();
+            if tail.writer.is_worth_ending(REWRITTEN, now) {
+                match self.begin_segment(&mut tail, session) {
+                    Ok(()) => drop(self.settle(&mut tail, session, 0)),
+                    // The others may need no room of their own.
+                    Err(Error::NoSpace(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        // What is appended meanwhile is left for another time.
+        for _ in self.log.numbers() {
+            match self.clean(viper, session, REWRITTEN, now) {
+                Ok(true) => {}
+                Ok(false) | Err(Error::NoSpace(_)) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The share of stale bytes from which a segment is cleaned without a request.
+    pub(in crate::viper) fn garbage(&self) -> f64 {
+        self.garbage
+    }
+
+    /// The entries of a segment that may count: those to which the index leads, and removals.
+    fn kept_of(
+        &self,
+        viper: &Viper,
+        session: &ViperSession,
+        number: u64,
+    ) -> Result<Vec<Kept>, Error> {
+        let is_oldest = self.log.is_oldest(number);
+        let floor = viper.floor();
+        let mut kept = Vec::new();
+        self.log.replay(number, &mut |read| {
+            let hash = viper.hash(read.key());
+            let counts = match (read.value(), read.location) {
+                _ if read.entry.order.0 <= floor => false,
+                (None, _) => !is_oldest,
+                (Some(_), Some(location)) => viper.points_to(&session.slot, hash, location),
+                (Some(_), None) => false,
+            };
+            if counts {
+                kept.push(Kept {
+                    hash,
+                    key: read.key().to_vec(),
+                    value: read.value().map(<[u8]>::to_vec),
+                    expires_at_ms: read.entry.expires_at_ms,
+                    order: read.entry.order,
+                    at: read.location,
+                });
+            }
+            Ok(())
+        })?;
+        Ok(kept)
+    }
+
+    /// Removes a held key from the index that has expired. The caller appends the removal.
+    fn remove_expired(&self, viper: &Viper, session: &ViperSession, one: &Kept, from: Location) {
+        viper.stripes.next_version(viper.stripe(one.hash));
+        let removed = viper.index.remove(one.hash, from, &Ordered::when_found());
+        assert!(removed, "the index changed under a held key lock");
+        session.count_key(-1);
+        crate::engine::counters::bump(&session.counters().expired, 1);
+    }
+
+    fn append_again(
+        &self,
+        viper: &Viper,
+        session: &mut ViperSession,
+        kept: &[Kept],
+    ) -> Result<(), Error> {
+        let mut batch = self.batch(true);
+        let outcome = kept.iter().try_for_each(|one| {
+            batch.make_room(session)?;
+            let stripe = viper.stripe(one.hash);
+            session.acquire(stripe)?;
+            let appended = match (&one.value, one.at) {
+                (Some(_), Some(from))
+                    if viper.is_expired(one.expires_at_ms)
+                        && viper.points_to(&session.slot, one.hash, from) =>
+                {
+                    self.remove_expired(viper, session, one, from);
+                    batch.bury(viper, session, one.hash, &one.key, one.order)
+                }
+                (Some(value), Some(from)) if viper.points_to(&session.slot, one.hash, from) => {
+                    debug_assert!(
+                        is_below(from),
+                        "a record of the pool is cleaned from the log"
+                    );
+                    batch.append(&Victim {
+                        hash: one.hash,
+                        key: &one.key,
+                        value,
+                        expires_at_ms: one.expires_at_ms,
+                        order: one.order,
+                        from,
+                        chain: None,
+                    })
+                }
+                (None, _) => batch.bury(viper, session, one.hash, &one.key, one.order),
+                _ => Ok(()),
+            };
+            session.give_back(stripe);
+            appended
+        });
+        match outcome {
+            Ok(()) => batch.finish(viper, session).map(drop),
+            Err(error) => Err(batch.give_up(viper, session, error)),
+        }
+    }
+}

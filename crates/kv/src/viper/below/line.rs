@@ -1,0 +1,124 @@
+//! What the pool knows of its log: a line of the root page, and its copy in another sector. The copy is
+//! written when the line is durable, so of those that verify the one with the higher number counts: a
+//! crash may tear one of them, and later damage of one shows the same in the other.
+//!
+//! ```text
+//! | number | settled: segment | settled: offset | generation | clock | check | 0 | 0 |     8 bytes each
+//! ```
+
+use crate::aof::{Known, Position};
+use everdram_pm::{LINE, Lane, Ordered, ROOT_AT, ROOT_BYTES, Region, Secret};
+
+/// Offsets of the line, behind those that name checkpoints of the index, and of its copy.
+const LINES_AT: [u64; 2] = [ROOT_AT + 4 * LINE, ROOT_AT + 2048];
+const SALT: u64 = 0x74_6c;
+
+const _: () = {
+    assert!(LINES_AT[0].is_multiple_of(LINE) && LINES_AT[1].is_multiple_of(LINE));
+    assert!(LINES_AT[0] / 512 != LINES_AT[1] / 512);
+    assert!(LINES_AT[1] + LINE <= ROOT_AT + ROOT_BYTES && LINE == 8 * 8);
+};
+
+/// See the module text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TierLine {
+    number: u64,
+    pub(super) known: Known,
+    /// No entry of the log has a greater version.
+    pub(super) clock: u64,
+}
+
+impl TierLine {
+    fn to_words(self, secret: &Secret) -> [u64; 8] {
+        let Known {
+            settled,
+            generation,
+        } = self.known;
+        let first = secret.sum_words([SALT, self.number, settled.segment]);
+        let second = secret.sum_words([first, settled.offset, generation]);
+        let check = secret.sum_words([second, self.clock, 0]);
+        [
+            self.number,
+            settled.segment,
+            settled.offset,
+            generation,
+            self.clock,
+            check,
+            0,
+            0,
+        ]
+    }
+
+    /// The line that counts; `None`: the pool has none yet.
+    pub(super) fn read(secret: &Secret, region: &Region) -> Option<TierLine> {
+        let read = |at: u64| {
+            let word = |index: u64| region.load_word(at + 8 * index);
+            let line = TierLine {
+                number: word(0),
+                known: Known {
+                    settled: Position {
+                        segment: word(1),
+                        offset: word(2),
+                    },
+                    generation: word(3),
+                },
+                clock: word(4),
+            };
+            (line.number != 0 && line.to_words(secret)[5] == word(5)).then_some(line)
+        };
+        LINES_AT
+            .into_iter()
+            .filter_map(read)
+            .max_by_key(|line| line.number)
+    }
+
+    /// Whether the pool never had a line, but for one that a crash tore.
+    pub(super) fn is_new(region: &Region) -> bool {
+        let is_blank = |at: u64| (0..LINE / 8).all(|index| region.load_word(at + 8 * index) == 0);
+        LINES_AT.into_iter().any(is_blank)
+    }
+
+    /// Makes the line that was found durable, since a killed process may have left it in a cache, and then its
+    /// copy the same. Only then may anything rely on it.
+    pub(super) fn adopt(self, lane: &mut Lane) {
+        let mut found = LINES_AT.map(|at| lane.flush_found(at, LINE)).into_iter();
+        if let (Some(first), Some(copy)) = (found.next(), found.next()) {
+            let _ordered = lane.fence(first.and(copy));
+        }
+        let words = self.to_words(lane.pool().secret());
+        for at in LINES_AT {
+            let is_same = (0..)
+                .zip(words)
+                .all(|(index, word)| lane.pool().region().load_word(at + 8 * index) == word);
+            if !is_same {
+                let dirty = lane.store(at, words.map(u64::to_le_bytes).as_flattened());
+                let flushed = lane.flush(dirty);
+                let _ordered = lane.fence(flushed);
+            }
+        }
+    }
+
+    /// Writes the next line, with these contents, and its copy, and fences each.
+    pub(super) fn advance(&mut self, lane: &mut Lane, known: Known, clock: u64) -> Ordered {
+        assert!(
+            known.settled >= self.known.settled && known.generation >= self.known.generation,
+            "the log becomes shorter than the pool knows it"
+        );
+        *self = TierLine {
+            number: self.number + 1,
+            known,
+            clock: clock.max(self.clock),
+        };
+        let bytes = self.to_words(lane.pool().secret()).map(u64::to_le_bytes);
+        let [first, copy] = LINES_AT.map(|at| {
+            let dirty = lane.store(at, bytes.as_flattened());
+            let flushed = lane.flush(dirty);
+            lane.fence(flushed)
+        });
+        debug_assert!(
+            first.lsn() <= copy.lsn(),
+            "the copy of a line comes before it"
+        );
+        copy
+    }
+}

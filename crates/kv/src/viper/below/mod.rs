@@ -1,0 +1,308 @@
+//! The tier below: a log on a disk for records that the pool has no room for (NDHedis, SAC 2019, section 3).
+//!
+//! With a tier below, the pool is tier 1. Each write goes there and is durable there, as ever. When its room
+//! becomes short, the compactor moves records of the blocks that were written longest ago to the log:
+//! eviction is compaction with another destination ([`evict`]). One index leads to both tiers; a write of
+//! a key of the log brings it back.
+//!
+//! # Which state of a key counts
+//! A state has an *order*, (version, moves), in both tiers: a write has a greater version, and each move from
+//! place to place one move more. The state with the greatest order counts, wherever it lies. Three kinds of
+//! state say that something else is void: a DEL of the log, a *grave* (a record without a value), and a
+//! record with the flag *covers*. A write puts that flag into its record if the index leads to the log at
+//! that time, so the write and what it says of the log are one record: a crash keeps both or none.
+//!
+//! - A record that covers, or a grave, is dropped only after the log has a DEL of its order, or something
+//!   newer of the key.
+//! - A record that does not cover was written while the key had no state in the log, so nothing there is
+//!   older.
+//! - A block is freed only after every live record of it has been appended to the log, synced, *swung* (the
+//!   index leads to the entry) and *settled* (the pool knows that the log counts so far), or was moved.
+//! - If a key changed between append and swing, a DEL of the appended order follows, and the log is settled
+//!   only behind that. So of each key, the last entry before the settled end is a DEL, or was once swung.
+//!
+//! `docs/engines.md` says where and why this differs from the paper.
+
+mod ages;
+mod check;
+mod clean;
+mod evict;
+mod line;
+pub(super) mod load;
+mod promote;
+#[cfg(test)]
+mod tests;
+
+pub(super) use ages::Ages;
+pub(super) use evict::{Batch, Victim};
+
+use super::record::Record;
+use super::session::ViperSession;
+use super::space::Space;
+use crate::aof::{Entry, Known, Log, Writer};
+use crate::engine::ghosts::Ghosts;
+use crate::engine::kind::EngineKind;
+use crate::error::{Error, corrupt};
+use crate::index::Location;
+use crate::options::{Options, Promote};
+use everdram_pm::{HINT_BYTES, Hint, Ordered, Pool, ROOT_AT, ROOT_BYTES, Shelf};
+use line::TierLine;
+use parking_lot::{Mutex, MutexGuard};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Where the pool remembers the directory of its log, if it was named.
+const PLACE_AT: u64 = ROOT_AT + 1024;
+const _: () = assert!(PLACE_AT + HINT_BYTES as u64 <= ROOT_AT + ROOT_BYTES);
+
+/// The tier below.
+pub(super) struct Below {
+    pub(super) log: Log,
+    tail: Mutex<Tail>,
+    /// Held by the thread that cleans.
+    cleaning: Mutex<()>,
+    /// How long ago blocks were written, and which records were read since.
+    pub(super) ages: Ages,
+    /// Keys that were evicted recently.
+    ghosts: Ghosts,
+    /// Share of the pool that is kept free.
+    pub(super) free: f64,
+    /// Share of stale bytes from which a segment is cleaned.
+    garbage: f64,
+    /// Whether keys that are read again come back.
+    promotes: bool,
+    pub(super) counters: Counters,
+}
+
+/// The end of the log, and what the pool knows of it.
+struct Tail {
+    writer: Writer,
+    line: TierLine,
+}
+
+/// What the tier below counts since it was opened.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) evicted: AtomicU64,
+    pub(super) evicted_bytes: AtomicU64,
+    /// Victims that changed before they were swung.
+    pub(super) missed: AtomicU64,
+    pub(super) removals: AtomicU64,
+    pub(super) syncs: AtomicU64,
+    pub(super) promoted: AtomicU64,
+    pub(super) reads: AtomicU64,
+    pub(super) cleaned_bytes: AtomicU64,
+}
+
+fn bump(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+impl Below {
+    /// The tier below of a pool; `None` if its engine has none.
+    ///
+    /// # Errors
+    /// [`Error::Options`]: pool and log do not belong together. [`Error::Pool`], [`Error::Corrupt`].
+    pub(super) fn open(
+        pool: &Arc<Pool>,
+        path: &Path,
+        options: &Options,
+        bytes_max: u64,
+        block_bytes: u64,
+    ) -> Result<Option<Below>, Error> {
+        if pool.engine() != EngineKind::Tiered.number() {
+            return Ok(None);
+        }
+        let hint = Hint { pool, at: PLACE_AT };
+        let named = options.tiered.below.clone();
+        let place = named.clone().or_else(|| hint.read());
+        let place = place.unwrap_or_else(|| path.join("tier2"));
+        let line = TierLine::read(pool.secret(), pool.region());
+        let is_read_only = pool.is_read_only();
+        let is_lost = line.is_none() && (is_read_only || !TierLine::is_new(pool.region()));
+        if is_lost && !options.salvage {
+            let what = "the pool does not say how far its log counts";
+            return Err(corrupt(ROOT_AT, what));
+        }
+        let is_new = line.is_none() && !is_lost;
+        let shelf = Shelf::open(pool, &place, is_new).map_err(Error::of_pool)?;
+        let (secret, life) = (pool.secret(), pool.incarnation());
+        let segment_bytes = options.tiered.segment_bytes;
+        let (log, line) = match line {
+            known if !is_new => {
+                if let (Some(line), false) = (known, is_read_only) {
+                    line.adopt(&mut pool.lane());
+                }
+                let known = known.map(|line| line.known);
+                let log = Log::open(shelf, secret, life, segment_bytes, known, is_read_only)?;
+                (log, line.unwrap_or_default())
+            }
+            _ => {
+                let (log, known) = Log::create(shelf, secret, life, segment_bytes)?;
+                let mut line = TierLine::default();
+                let _ordered = line.advance(&mut pool.lane(), known, 0);
+                // In every durability class: the directory has a log from here on.
+                pool.sync()?;
+                (log, line)
+            }
+        };
+        let writer =
+            Writer::of(&log).ok_or_else(|| Error::Options("the log has no segment".into()))?;
+        let below = Below {
+            log,
+            tail: Mutex::new(Tail { writer, line }),
+            cleaning: Mutex::default(),
+            ages: Ages::new(bytes_max / block_bytes + 8, block_bytes),
+            ghosts: Ghosts::new(Some(bytes_max)),
+            free: options.tiered.free,
+            garbage: options.tiered.garbage,
+            promotes: options.tiered.promote == Promote::SecondRead,
+            counters: Counters::default(),
+        };
+        if !is_read_only {
+            let (mut tail, mut lane) = (below.tail(), pool.lane());
+            below.note_generation(&mut tail, &mut lane);
+            if below.log.has_unsettled() {
+                pool.sync()?;
+            }
+            below.log.tidy()?;
+            below.note_generation(&mut tail, &mut lane);
+            hint.write(&mut lane, named.as_deref());
+        }
+        Ok(Some(below))
+    }
+
+    /// No version in the log is greater.
+    pub(super) fn clock(&self) -> u64 {
+        self.tail.lock().line.clock
+    }
+
+    /// The end of the log, for the one thread that appends. Under the lab's scheduler its holder may be
+    /// suspended, so the wait must not block.
+    fn tail(&self) -> MutexGuard<'_, Tail> {
+        everdram_pm::lock::lock(&self.tail)
+    }
+
+    /// Notes a changed manifest in the pool.
+    fn note_generation(&self, tail: &mut Tail, lane: &mut everdram_pm::Lane) {
+        let known = Known {
+            generation: self.log.generation(),
+            ..tail.line.known
+        };
+        if known != tail.line.known {
+            let _ordered = tail.line.advance(lane, known, 0);
+        }
+    }
+
+    /// Begins the next segment if the last one is full. No lock on a key is held: this syncs.
+    fn make_segment(&self, tail: &mut Tail, session: &mut ViperSession) -> Result<(), Error> {
+        match tail.writer.is_at_end(&self.log) {
+            true => self.begin_segment(tail, session),
+            false => Ok(()),
+        }
+    }
+
+    fn begin_segment(&self, tail: &mut Tail, session: &mut ViperSession) -> Result<(), Error> {
+        // The pool must know of one change of the manifest, durably, before the next.
+        session.engine.pool.sync()?;
+        tail.writer.next_segment(&self.log)?;
+        self.note_generation(tail, &mut session.lane);
+        Ok(())
+    }
+
+    /// The log counts up to its end from here on.
+    fn settle(&self, tail: &mut Tail, session: &mut ViperSession, clock: u64) -> Ordered {
+        let known = Known {
+            settled: tail.writer.end(),
+            generation: self.log.generation(),
+        };
+        tail.line.advance(&mut session.lane, known, clock)
+    }
+
+    /// Takes back what was appended since the log was settled. Nothing leads there.
+    fn go_back(&self, tail: &mut Tail) -> Result<(), Error> {
+        tail.writer.go_back(&self.log, tail.line.known.settled)
+    }
+
+    /// The record that an entry stands for; its bytes are left in `scratch`. The caller is pinned since
+    /// before the index led there.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::Pool`].
+    pub(super) fn record(
+        &self,
+        location: Location,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Record, Error> {
+        bump(&self.counters.reads, 1);
+        let entry = self.log.read(location, scratch)?;
+        let state = entry.and_then(|entry| Some((entry.value.clone()?, entry)));
+        // Segments are removed only after readers have gone.
+        let Some((value, entry)) = state else {
+            return Err(corrupt(
+                0,
+                "the index leads to a place of the log without a state",
+            ));
+        };
+        let Entry {
+            order,
+            key,
+            expires_at_ms,
+            bytes,
+            ..
+        } = entry;
+        Ok(Record::elsewhere(order, expires_at_ms, key, value, bytes))
+    }
+
+    /// The record at a candidate of the index, if it is one of `key`.
+    ///
+    /// # Errors
+    /// As [`Below::record`].
+    pub(super) fn offered(
+        &self,
+        location: Location,
+        key: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<Option<Record>, Error> {
+        let record = self.record(location, scratch)?;
+        let is_of_key = scratch.get(record.key()) == Some(key);
+        Ok(is_of_key.then_some(record))
+    }
+
+    /// Notes that the record at byte `at` of the pool was read.
+    #[inline]
+    pub(super) fn touch(&self, space: &Space, at: u64) {
+        let block = space.blocks.number(at);
+        self.ages.touch(block, at - space.blocks.at(block));
+    }
+
+    /// As INFO shows it.
+    pub(super) fn fill(&self, own: &mut Vec<(&'static str, Option<u64>)>) {
+        let count = |counter: &AtomicU64| Some(counter.load(Ordering::Relaxed));
+        let (bytes, stale, segments) = self.log.use_of();
+        let Counters {
+            evicted,
+            evicted_bytes,
+            missed,
+            removals,
+            syncs,
+            promoted,
+            reads,
+            cleaned_bytes,
+        } = &self.counters;
+        own.extend([
+            ("tier2_bytes", Some(bytes)),
+            ("tier2_stale_bytes", Some(stale)),
+            ("tier2_segments", Some(segments)),
+            ("tier2_syncs", count(syncs)),
+            ("tier2_reads", count(reads)),
+            ("tier2_removals", count(removals)),
+            ("evicted_records", count(evicted)),
+            ("evicted_bytes", count(evicted_bytes)),
+            ("evicted_unswung", count(missed)),
+            ("promoted_by_read", count(promoted)),
+            ("cleaned_bytes", count(cleaned_bytes)),
+        ]);
+    }
+}
