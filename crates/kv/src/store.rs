@@ -11,7 +11,7 @@ use crate::engine::{
     open,
 };
 use crate::error::Error;
-use crate::object::LockTable;
+use crate::object::locks::Locks as LockTable;
 use crate::options::Options;
 use crate::stats::{CheckReport, Finding, Stats};
 use everdram_pm::Report;

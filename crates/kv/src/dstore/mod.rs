@@ -24,6 +24,7 @@
 mod baselines;
 mod batch;
 mod blocks;
+mod change;
 mod check;
 mod commit;
 mod edit;

@@ -10,10 +10,10 @@
 
 use super::Dstore;
 use super::blocks::Staged;
+use super::change::{Body, Write};
 use super::layout::Slot;
 use super::room::{Claims, Freed};
 use super::steps;
-use super::write::{Body, Write};
 use crate::concurrency::epoch;
 use crate::concurrency::retired::Retired;
 use crate::concurrency::stripes::{Backoff, StripeId};

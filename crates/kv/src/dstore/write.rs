@@ -1,6 +1,7 @@
 //! The write path of a session up to its commit: from a change to blocks and an operation.
 
 use super::blocks::BlockAt;
+use super::change::{Body, Write};
 use super::edit::{self, Before, Editor, Patch};
 use super::layout::{Opcode, Operation, Slot, grains};
 use super::room::{Freed, Grow};
@@ -8,40 +9,10 @@ use super::session::{At, DstoreSession, PENDING_MAX, Pending};
 use super::steps::{self, Step};
 use crate::crl::ENTRY_HEAD;
 use crate::engine::OBJECT_BYTES_MAX;
-use crate::engine::backend::{Backend, Change, Part, Seen, Taken};
+use crate::engine::backend::{Backend, Part, Seen, Taken};
 use crate::error::Error;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// What is done to an object.
-#[derive(Clone, Copy)]
-pub(super) enum Write<'a> {
-    Remove,
-    Put { body: Body<'a>, expires_at_ms: u64 },
-}
-
-/// The value of a new state.
-#[derive(Clone, Copy)]
-pub(super) enum Body<'a> {
-    Whole(&'a [u8]),
-    /// The same, copied ahead.
-    Ahead(&'a [u8]),
-    /// The old state's with a part changed; it has a map.
-    Part(Patch<'a>),
-}
-
-impl<'a> From<Change<'a>> for Write<'a> {
-    #[inline]
-    fn from(change: Change<'a>) -> Write<'a> {
-        match change {
-            Change::Remove => Write::Remove,
-            Change::Put { .. } | Change::Edit { .. } => Write::Put {
-                body: Body::Whole(change.value()),
-                expires_at_ms: change.expires_at_ms(),
-            },
-        }
-    }
-}
 
 /// The new state of an object, and what was taken for it.
 struct New {

@@ -14,14 +14,13 @@
 //!
 //! A write is atomic whatever its length, also across a crash, and durable when it returns.
 
-mod locks;
+pub(crate) mod locks;
 
 use crate::engine::Ensure;
 use crate::error::Error;
 use crate::store::{Session, Store};
 pub use locks::Lock;
 use locks::Locks;
-pub(crate) use locks::Locks as LockTable;
 use std::sync::Arc;
 use std::time::Duration;
 

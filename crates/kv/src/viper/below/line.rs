@@ -78,8 +78,8 @@ impl TierLine {
         LINES_AT.into_iter().any(is_blank)
     }
 
-    /// Makes the line that was found durable, since a killed process may have left it in a cache, and then its
-    /// copy the same. Only then may anything rely on it.
+    /// Makes the line that was found durable, since a killed process may have left it in a cache, and then
+    /// its copy the same. Only then may anything rely on it.
     pub(super) fn adopt(self, lane: &mut Lane) {
         let mut found = LINES_AT.map(|at| lane.flush_found(at, LINE)).into_iter();
         if let (Some(first), Some(copy)) = (found.next(), found.next()) {
