@@ -65,20 +65,20 @@ impl ViperSession {
             ..
         } = self;
         let pin = slot.pin();
-        let mut at = None;
         let record = match engine.index.candidates(hash, &pin).next() {
             Some(location) => {
                 looks!();
-                let at = *at.insert(location.get() * UNIT);
+                let at = location.get() * UNIT;
                 // The look at the block table takes a while, too, so the fetch starts before it.
                 engine.reader().prefetch(at);
-                Some(read_ordinary(&engine.space, at, key, scratch)?)
+                let record = read_ordinary(&engine.space, at, key, scratch)?;
+                if let Some(below) = &engine.below {
+                    below.touch(&engine.space, at);
+                }
+                Some(record)
             }
             None => None,
         };
-        if let (Some(below), Some(at)) = (&engine.below, at) {
-            below.touch(&engine.space, at);
-        }
         drop(pin);
         looks!();
         // Orders the read before the look at the lock.
@@ -132,6 +132,9 @@ impl ViperSession {
                 let Some(record) = read_ordinary(&engine.space, at, key, scratch) else {
                     return false;
                 };
+                if let Some(below) = &engine.below {
+                    below.touch(&engine.space, at);
+                }
                 into.extend_from_slice(scratch.get(record.value()).unwrap_or(&[]));
                 one = Some(Found {
                     version: record.stamp.version,

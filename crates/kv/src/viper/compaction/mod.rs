@@ -102,13 +102,7 @@ impl Compactor {
         let may_choose = self.victims.is_empty() || self.goal != Some(goal);
         if may_choose && !viper.compaction.retired.has_blocks() {
             self.goal = Some(goal);
-            self.victims = match (goal, &viper.below) {
-                (Goal::Evict, Some(below)) => {
-                    let count = picker::evicted_at_once(&viper.space);
-                    below.ages.victims(&viper.space, count)
-                }
-                _ => victims(&viper.space, goal, viper.compaction.threshold),
-            };
+            self.victims = chosen(viper, goal);
         }
         let is_done = self.victims.is_empty() && viper.compaction.retired.is_empty();
         // During verification, a dead record may be all that keeps an unread record dead.
@@ -195,6 +189,17 @@ impl Compactor {
             }
         }
         outcome.map(|()| emptied.count())
+    }
+}
+
+/// The blocks of the next generation, the first one last.
+fn chosen(viper: &Viper, goal: Goal) -> Vec<u32> {
+    match (goal, &viper.below) {
+        (Goal::Evict, Some(below)) => {
+            let count = picker::evicted_at_once(&viper.space);
+            below.ages.victims(&viper.space, count)
+        }
+        _ => victims(&viper.space, goal, viper.compaction.threshold),
     }
 }
 

@@ -274,9 +274,9 @@ fn leave_one(
     this: &Move<'_>,
     batch: &mut Batch<'_>,
 ) -> Result<(), Error> {
-    let place = location(this.live.at)?;
+    let from = location(this.live.at)?;
     session.acquire(this.stripe)?;
-    let outcome = match viper.points_to(&session.slot, this.live.hash, place) {
+    let outcome = match viper.points_to(&session.slot, this.live.hash, from) {
         false => bury(viper, session, this, Some(batch)).map(|()| None),
         true => leave_locked(viper, session, this, batch),
     };

@@ -27,23 +27,31 @@ impl Open {
     }
 }
 
+/// A thread that gets no core for a while comes too late for the others, so this may take a few rounds.
 #[test]
 fn those_who_come_together_share_a_sync() {
+    const ROUNDS: usize = 20;
     let bench = Bench::new(1 << 20);
     let open = bench.open().unwrap();
-    let before = open.batches();
-    open.expect(4, SLOW_SYNC_NS);
-    let start = Barrier::new(4);
-    std::thread::scope(|scope| {
-        for lane in 0..4 {
-            let (open, start) = (&open, &start);
-            scope.spawn(move || {
-                start.wait();
-                open.put(lane, 1);
-            });
-        }
+    let shared = (0..ROUNDS).any(|_| {
+        open.expect(4, SLOW_SYNC_NS);
+        let before = open.batches();
+        let start = Barrier::new(4);
+        std::thread::scope(|scope| {
+            for lane in 0..4 {
+                let (open, start) = (&open, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    open.put(lane, 1);
+                });
+            }
+        });
+        open.batches() - before == 1
     });
-    assert_eq!(open.batches() - before, 1);
+    assert!(
+        shared,
+        "four threads never shared a sync in {ROUNDS} rounds"
+    );
 }
 
 #[test]
