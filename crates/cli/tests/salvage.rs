@@ -71,14 +71,17 @@ fn damage(pool: &Path, numbers: &[u32]) {
     fs::write(&image, bytes).unwrap();
 }
 
-/// The files of a pool.
-fn files(pool: &Path) -> BTreeMap<String, Vec<u8>> {
-    let entries = fs::read_dir(pool).unwrap().map(|entry| {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        (name, fs::read(entry.path()).unwrap())
-    });
-    entries.collect()
+/// The files of a pool, and of what is below it.
+fn files(pool: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(pool).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(self::files(&path)),
+            false => _ = files.insert(path.clone(), fs::read(&path).unwrap()),
+        }
+    }
+    files
 }
 
 fn an_export_saves_all_but_the_damaged_key(engine: EngineKind) {

@@ -17,5 +17,6 @@ pub(crate) mod tally;
 pub(crate) mod value;
 pub(crate) mod verify;
 
-/// Arguments of a server of the engine `tiered`: so small a pool that nearly all data leave it.
-pub(crate) const TIERED: [&str; 2] = ["--max-bytes", "4MiB"];
+/// Arguments of a server of the engine `tiered`: so small a pool that most data leave it, and large enough
+/// for what all connections write at once.
+pub(crate) const TIERED: [&str; 2] = ["--max-bytes", "16MiB"];

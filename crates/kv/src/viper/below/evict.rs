@@ -12,12 +12,13 @@ use crate::engine::backend::Backend;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use crate::viper::Viper;
-use crate::viper::block_table::Info;
+use crate::viper::block_table::{Info, RESERVE, State};
 use crate::viper::lookup::look_up;
 use crate::viper::read::UNIT;
 use crate::viper::record::Chain;
 use crate::viper::recovery::at_old;
 use crate::viper::session::{Old, ViperSession};
+use crate::viper::space::Space;
 use everdram_pm::Ordered;
 use parking_lot::MutexGuard;
 use std::collections::HashSet;
@@ -86,9 +87,11 @@ impl Below {
 }
 
 impl<'a> Batch<'a> {
-    /// Whether the record at byte `within` of a block is to leave.
-    pub(in crate::viper) fn is_to_leave(&self, block: u32, within: u64) -> bool {
-        self.evicts && !self.below.ages.is_touched(block, within)
+    /// Whether the record at byte `within` of a block is to leave. Where hardly any block is free, everything
+    /// leaves: what stays would need one.
+    pub(in crate::viper) fn is_to_leave(&self, space: &Space, block: u32, within: u64) -> bool {
+        let is_short = space.blocks.free_count() <= RESERVE as u64;
+        self.evicts && (is_short || !self.below.ages.is_touched(block, within))
     }
 
     /// Makes room for the next entry in the log. The session holds no lock of a key.
@@ -287,7 +290,7 @@ impl<'a> Batch<'a> {
         for emptied in &self.emptied {
             if let Some(entry) = viper.space.blocks.get(emptied.block) {
                 entry.set(Info {
-                    state: crate::viper::block_table::State::Sealed,
+                    state: State::Sealed,
                     ..emptied.info
                 });
             }

@@ -147,7 +147,7 @@ fn move_records(
             let key = &image[key..key + one.record.key().len()];
             let may_leave = one.record.kind != RecordKind::BigKey && !viper.space.is_big(key);
             let has_expired = viper.is_expired(one.record.expires_at_ms);
-            may_leave && (has_expired || batch.is_to_leave(block, one.at - at))
+            may_leave && (has_expired || batch.is_to_leave(&viper.space, block, one.at - at))
         };
         leaving = live.extract_if(.., leaves).collect();
     }
