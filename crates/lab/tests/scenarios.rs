@@ -19,8 +19,9 @@ fn no_crash_of_a_scenario_loses_anything() {
             let environment = Environment::of(&plan);
             let mut run = execute(&plan, &environment).unwrap();
             let mut options = ExploreOptions::default();
-            if engine == EngineKind::Bullet {
-                // Long stories, of which the mutation score looks at more.
+            if matches!(engine, EngineKind::Bullet | EngineKind::Tiered) {
+                // Long stories, of which the mutation score looks at more; those of `tiered` are viper's,
+                // with files below.
                 options.effort = Effort {
                     exhaustive: 4,
                     singles: false,

@@ -250,6 +250,7 @@ mod tests {
     };
 
     #[test]
+    #[cfg_attr(miri, ignore = "many sums")]
     fn what_is_written_is_read_and_every_flip_is_noticed() {
         let set = |value, expires_at_ms| Said::Set {
             value,

@@ -30,7 +30,7 @@ mod evict;
 mod line;
 pub(super) mod load;
 mod promote;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests;
 
 pub(super) use ages::Ages;
