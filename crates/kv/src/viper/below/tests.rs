@@ -16,7 +16,7 @@ fn options() -> Options {
         medium: MediumChoice::Only(Medium::Emulated),
         initial_bytes: 1 << 20,
         chunk_bytes: 1 << 20,
-        max_bytes: 4 << 20,
+        max_bytes: 2 << 20,
         ..Options::default()
     };
     options.tiered.segment_bytes = 1 << 20;
@@ -46,12 +46,12 @@ fn a_store_larger_than_its_pool_keeps_everything() {
     let directory = TempDir::new_in("/dev/shm").unwrap();
     let mut random = StdRng::seed_from_u64(7);
     let mut model: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
-    for round in 0..6u32 {
+    for round in 0..4u32 {
         let store = open(directory.path());
         compare(&store, &model);
         let mut session = store.session().unwrap();
-        for turn in 0..20_000u32 {
-            let key = random.random_range(0..40_000u32).to_le_bytes().to_vec();
+        for turn in 0..10_000u32 {
+            let key = random.random_range(0..20_000u32).to_le_bytes().to_vec();
             match random.random_range(0..10) {
                 0..6 => {
                     let value = vec![(round + turn) as u8; random.random_range(0..900)];
