@@ -145,7 +145,7 @@ fn searches(hole: &str) -> Option<Vec<(Workload, &'static [Medium])>> {
         "hole-d3" => vec![(Threads(overwrites), ALL), (Threads(pipelines), FILE)],
         "hole-d4" => vec![(Threads(readers), BOTH)],
         "hole-d5" => vec![(Threads(short_values), ALL)],
-        "hole-d7" => vec![(Threads(gleaners), ALL)],
+        "hole-d7" => vec![(Threads(late_writers), PMEM)],
         "hole-d8" => vec![(BY_TURNS, PMEM)],
         _ => return None,
     })
@@ -241,6 +241,18 @@ fn gleaners(values: &mut Values) -> Vec<(u32, Call)> {
             calls.extend(keys.map(|key| (session, Call::Put(key, values.make(20, round), 0))));
             calls.push((session, Call::Reclaim));
         }
+    }
+    calls
+}
+
+/// One begins checkpoint after checkpoint while two write keys of their own.
+fn late_writers(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = Vec::new();
+    for round in 0..6 {
+        for key in [0, 1, 2] {
+            calls.push((u32::from(key), Call::Put(key, values.make(20, round), 0)));
+        }
+        calls.push((2, Call::Reclaim));
     }
     calls
 }

@@ -12,6 +12,9 @@ use everdram_lab::profile::Profile;
 use everdram_lab::replay::replay;
 use everdram_lab::run::execute;
 
+/// Images of a run, beside those of crashes during recovery.
+const IMAGES: u64 = 5_000;
+
 /// A plan of these calls, by session.
 fn plan(medium: Medium, profile: Profile, calls: impl Fn(&mut Values) -> Vec<(u32, Call)>) -> Plan {
     let mut plan = Plan::draw(EngineKind::Viper, medium, profile, 1, 0);
@@ -21,7 +24,7 @@ fn plan(medium: Medium, profile: Profile, calls: impl Fn(&mut Values) -> Vec<(u3
     plan
 }
 
-/// Runs the plan and judges every image it can leave; says how many crash points there were.
+/// Runs the plan and judges images that it can leave, others each day; says how many crash points there were.
 fn judge(plan: &Plan) -> u64 {
     judge_nested(plan, 8)
 }
@@ -32,7 +35,7 @@ fn judge_nested(plan: &Plan, nested_one_in: u64) -> u64 {
     let mut run = execute(plan, &environment).unwrap();
     let options = ExploreOptions {
         nested_one_in,
-        ..ExploreOptions::default()
+        ..ExploreOptions::of_the_day(IMAGES)
     };
     let mut examiner = Examiner::new(&environment, &options, &|| true);
     if let Err(violation) = examiner.run(&mut run) {

@@ -1,4 +1,5 @@
-//! The runs that are written by hand, on both media: no image that a crash could leave loses anything.
+//! The runs that are written by hand, on both media: no image that a crash could leave loses anything. Of a
+//! long run these are so many images, others each day.
 
 use everdram::EngineKind;
 use everdram_lab::examine::{Examiner, ExploreOptions};
@@ -9,6 +10,13 @@ use everdram_lab::process::Environment;
 use everdram_lab::run::execute;
 use everdram_lab::scenario;
 
+/// Images of a run, beside those of crashes during recovery.
+const IMAGES: u64 = if cfg!(feature = "thorough") {
+    10_000
+} else {
+    1_000
+};
+
 #[test]
 fn no_crash_of_a_scenario_loses_anything() {
     for (&engine, medium) in EngineKind::ALL
@@ -18,7 +26,7 @@ fn no_crash_of_a_scenario_loses_anything() {
         for scenario::Scenario { name, plan, .. } in scenario::all(engine, medium) {
             let environment = Environment::of(&plan);
             let mut run = execute(&plan, &environment).unwrap();
-            let mut options = ExploreOptions::default();
+            let mut options = ExploreOptions::of_the_day(IMAGES);
             if matches!(engine, EngineKind::Bullet | EngineKind::Tiered) {
                 // Long stories, of which the mutation score looks at more; those of `tiered` are viper's,
                 // with files below.

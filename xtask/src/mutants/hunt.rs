@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The engines.
-const ENGINES: [&str; 3] = ["viper", "bullet", "dstore"];
+const ENGINES: [&str; 4] = ["viper", "bullet", "dstore", "tiered"];
 /// Limit of a workload of its own; half a minute is enough for all of them.
 const TEETH_MAX: Duration = Duration::from_secs(300);
 /// A run that is not over this long after its time hangs.

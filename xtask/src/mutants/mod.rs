@@ -13,6 +13,7 @@ mod tree;
 use crate::cargo::root;
 use hunt::Verdict;
 use plan::{By, Mutant};
+use tree::Layer;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -24,7 +25,9 @@ const QUICK_SCORE: usize = 80;
 const SECONDS: u64 = 300;
 /// The same for a sample, and its size.
 const QUICK_SECONDS: u64 = 60;
-const QUICK: usize = 10;
+const QUICK: usize = 8;
+/// One in so many of those that have workloads of their own is in a sample.
+const QUICK_TEETH: u64 = 3;
 /// Longest run of the program without mutants.
 const SOUND_MAX: Duration = Duration::from_secs(30);
 const DAY_S: u64 = 24 * 60 * 60;
@@ -107,7 +110,7 @@ fn mutants(wish: &Wish) -> Result<bool, String> {
     let seed = wish
         .seed
         .unwrap_or(day.map_or(0, |day| day.as_secs() / DAY_S));
-    let chosen = choose(&all, wish, seed)?;
+    let chosen = choose(&all, &layers, wish, seed)?;
     if chosen.is_empty() {
         return Err("no mutants".into());
     }
@@ -159,7 +162,7 @@ fn mutants(wish: &Wish) -> Result<bool, String> {
 }
 
 /// The numbers of the selected mutants.
-fn choose(all: &[Mutant], wish: &Wish, seed: u64) -> Result<Vec<usize>, String> {
+fn choose(all: &[Mutant], layers: &[Layer], wish: &Wish, seed: u64) -> Result<Vec<usize>, String> {
     let position = |name: &String| {
         let found = all.iter().position(|mutant| mutant.name == *name);
         found.ok_or(format!("no mutant `{name}`"))
@@ -168,23 +171,37 @@ fn choose(all: &[Mutant], wish: &Wish, seed: u64) -> Result<Vec<usize>, String> 
         return wish.only.iter().map(position).collect();
     }
     let has_teeth = |&number: &usize| all[number].by == By::Teeth;
-    let (holes, mut numbers): (Vec<usize>, Vec<usize>) = (0..all.len()).partition(has_teeth);
-    if wish.is_holes {
-        return Ok(holes);
-    }
     if wish.is_quick {
-        // As many as are wanted, each drawn from what is left.
-        numbers.retain(|&number| all[number].excused.is_none());
-        let mut state = seed;
-        for at in 0..QUICK.min(numbers.len()) {
-            state = mixed(state);
-            let other = at + (state % (numbers.len() - at) as u64) as usize;
-            numbers.swap(at, other);
-        }
-        numbers.truncate(QUICK);
+        let (holes, others) = sample(all, layers, seed).into_iter().partition(has_teeth);
+        return Ok([holes, others].concat());
     }
-    // Always all of these, since they are found soon.
-    Ok([holes, numbers].concat())
+    let (holes, others): (Vec<usize>, Vec<usize>) = (0..all.len()).partition(has_teeth);
+    Ok(match wish.is_holes {
+        true => holes,
+        false => [holes, others].concat(),
+    })
+}
+
+/// A sample of one build, which mostly is that with the most of them.
+fn sample(all: &[Mutant], layers: &[Layer], seed: u64) -> Vec<usize> {
+    let mut state = mixed(seed);
+    let any = (state % all.len().max(1) as u64) as usize;
+    let layer = layers.iter().find(|layer| layer.contains(&any));
+    let of_layer = layer.into_iter().flatten().copied();
+    let (holes, mut others): (Vec<usize>, Vec<usize>) = of_layer
+        .filter(|&number| all[number].excused.is_none())
+        .partition(|&number| all[number].by == By::Teeth);
+    // Each is drawn from what is left.
+    for at in 0..QUICK.min(others.len()) {
+        state = mixed(state);
+        let other = at + (state % (others.len() - at) as u64) as usize;
+        others.swap(at, other);
+    }
+    others.truncate(QUICK);
+    let is_due = |nth: &u64| (nth + seed).is_multiple_of(QUICK_TEETH);
+    let holes = (0..).zip(holes).filter(|(nth, _)| is_due(nth));
+    others.extend(holes.map(|(_, number)| number));
+    others
 }
 
 /// The next word of a random sequence.
@@ -291,7 +308,7 @@ mod tests {
             is_quick: true,
             ..Wish::default()
         };
-        let draw = |seed| choose(&all, &wish, seed).unwrap();
+        let draw = |seed| choose(&all, &[(0..40).collect()], &wish, seed).unwrap();
         assert_eq!(draw(1), draw(1));
         assert_ne!(draw(1), draw(2));
         let mut sample = draw(3);
@@ -301,21 +318,34 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_has_all_that_have_workloads_of_their_own() {
-        let mut all = named(&["h", "a", "b"]);
-        all[0].by = By::Teeth;
-        let chosen = |is_quick, is_holes| {
+    fn in_three_days_a_sample_has_all_that_have_workloads_of_their_own() {
+        let mut all = named(&["h", "a", "b", "i", "j"]);
+        [0, 3, 4].map(|hole| all[hole].by = By::Teeth);
+        let chosen = |is_quick, is_holes, seed| {
             let wish = Wish {
                 is_quick,
                 is_holes,
                 ..Wish::default()
             };
-            let mut chosen = choose(&all, &wish, 1).unwrap();
-            chosen.sort_unstable();
-            chosen
+            choose(&all, &[vec![0, 1, 2, 3, 4]], &wish, seed).unwrap()
         };
-        assert_eq!(chosen(true, false), [0, 1, 2]);
-        assert_eq!(chosen(false, true), [0]);
+        let mut days = [1, 2, 3].map(|day| chosen(true, false, day)[0]);
+        days.sort_unstable();
+        assert_eq!(days, [0, 3, 4]);
+        assert_eq!(chosen(true, false, 1).len(), 3);
+        assert_eq!(chosen(false, true, 1), [0, 3, 4]);
+        assert_eq!(chosen(false, false, 1).len(), 5);
+    }
+
+    #[test]
+    fn a_sample_is_of_one_build() {
+        let all = named(&["a", "b", "c"]);
+        let layers = [vec![0, 2], vec![1]];
+        for seed in 0..9 {
+            let mut drawn = sample(&all, &layers, seed);
+            drawn.sort_unstable();
+            assert!(layers.contains(&drawn), "{drawn:?}");
+        }
     }
 
     #[test]

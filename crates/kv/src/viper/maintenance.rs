@@ -112,7 +112,9 @@ fn keep(viper: &Arc<Viper>) -> Result<(), Error> {
             return Ok(());
         }
     }
-    if let Some(below) = &viper.below {
+    if viper.compaction.by_itself
+        && let Some(below) = &viper.below
+    {
         let mut session = ViperSession::new(Arc::clone(viper))?;
         while below.clean(viper, &mut session, below.garbage(), 0)? {
             if viper.keeper.is_stopping() {

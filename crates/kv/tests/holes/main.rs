@@ -12,6 +12,7 @@ mod dstore;
 mod races;
 mod records;
 mod tiered;
+mod tiers;
 
 use everdram::Store;
 use support::Bed;

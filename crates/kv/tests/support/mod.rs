@@ -94,7 +94,8 @@ impl Bed {
         } else {
             everdram_pm::erase(place).unwrap();
             bed.device = Some(place.into());
-            // A device has no directory.
+            // A device has no directory, and files below real memory must be on a real disk.
+            bed.dir = TempDir::new().unwrap();
             bed.data = Some(bed.dir.path().join("data"));
         }
         bed

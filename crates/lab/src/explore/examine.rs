@@ -22,6 +22,7 @@ use rand::RngExt;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// For so many images of a crash point, one more is decided as recovery reads.
 const LAZY_SHARE: usize = 6;
@@ -51,6 +52,18 @@ pub struct ExploreOptions {
     pub nested_images: u64,
     /// The seed of random choices.
     pub seed: u64,
+}
+
+impl ExploreOptions {
+    /// So many images of each run, others each day: for tests that have little time for a long run.
+    pub fn of_the_day(images: u64) -> ExploreOptions {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        ExploreOptions {
+            images: Some(images),
+            seed: since.map_or(0, |since| since.as_secs() / (24 * 3600)),
+            ..ExploreOptions::default()
+        }
+    }
 }
 
 impl Default for ExploreOptions {
