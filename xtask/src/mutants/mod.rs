@@ -13,9 +13,9 @@ mod tree;
 use crate::cargo::root;
 use hunt::Verdict;
 use plan::{By, Mutant};
-use tree::Layer;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
+use tree::Layer;
 
 /// Percent of the mutants that must be caught. An excused one counts as not caught.
 const SCORE: usize = 95;

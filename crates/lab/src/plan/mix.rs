@@ -351,6 +351,7 @@ impl Mix {
             Profile::Expiry => random.random_range(4..80),
             Profile::Reclamation => random.random_range(20..260),
             Profile::Growth => random.random_range(200..420),
+            Profile::Tiers => random.random_range(40..380),
             Profile::Large => match pick {
                 0..30 => random.random_range(1..200),
                 30..70 => random.random_range(430..900),

@@ -54,11 +54,14 @@ pub enum Profile {
     /// Values that are read, written and cut at offsets, over the edges of blocks and maps; for engines that
     /// change parts of values.
     Objects,
+    /// A pool of few blocks with a log below: keys leave, come back by reads and writes, and segments are
+    /// cleaned; for engines with two tiers.
+    Tiers,
 }
 
 impl Profile {
     /// All of them. Those that find most come first.
-    pub const ALL: [Profile; 11] = [
+    pub const ALL: [Profile; 12] = [
         Profile::Threads,
         Profile::Fixed,
         Profile::Variable,
@@ -70,14 +73,17 @@ impl Profile {
         Profile::Narrow,
         Profile::Order,
         Profile::Objects,
+        Profile::Tiers,
     ];
 
     /// Those of an engine.
     #[must_use]
     pub fn of(engine: EngineKind) -> Vec<Profile> {
-        let is_dstore = engine == EngineKind::Dstore;
-        let is_its_own = |profile: &Profile| matches!(profile, Profile::Order | Profile::Objects);
-        let fits = |profile: &Profile| is_dstore || !is_its_own(profile);
+        let fits = |profile: &Profile| match profile {
+            Profile::Order | Profile::Objects => engine == EngineKind::Dstore,
+            Profile::Tiers => engine == EngineKind::Tiered,
+            _ => true,
+        };
         Profile::ALL.into_iter().filter(fits).collect()
     }
 
@@ -95,6 +101,7 @@ impl Profile {
             Profile::Narrow => "narrow",
             Profile::Order => "order",
             Profile::Objects => "objects",
+            Profile::Tiers => "tiers",
             Profile::Threads => "threads",
         }
     }
@@ -106,6 +113,7 @@ impl Profile {
             Profile::Growth => 24,
             Profile::Threads => 5,
             Profile::Objects => 4,
+            Profile::Tiers => 12,
             _ => 8,
         }
     }
@@ -131,7 +139,7 @@ impl Profile {
             // Longer than a block: such a key is in pieces together with its value.
             (Profile::Large, 0) => LONG_KEY,
             // Other profiles have one such key, if there is room for it.
-            (Profile::Growth | Profile::Narrow, _) => 2,
+            (Profile::Growth | Profile::Narrow | Profile::Tiers, _) => 2,
             (_, key) if usize::from(key) + 1 == self.keys() => LONG_KEY,
             (Profile::Variable, key) if key % 3 == 0 => 40,
             _ => 2,
@@ -192,6 +200,7 @@ impl Profile {
     pub fn capacity(self) -> u64 {
         match self {
             Profile::Growth | Profile::Large => 160 << 10,
+            Profile::Tiers => 96 << 10,
             _ => 128 << 10,
         }
     }

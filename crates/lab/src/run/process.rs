@@ -92,8 +92,9 @@ impl Environment {
             options.max_bytes += METADATA_BYTES;
         }
         if engine == EngineKind::Tiered {
-            // Nearly every record leaves the pool as soon as its block is full.
-            options.tiered.free = 0.9;
+            // Nearly every record leaves the pool as soon as its block is full. With more room there is some
+            // for what comes back by a read.
+            options.tiered.free = if profile == Profile::Tiers { 0.6 } else { 0.9 };
             options.tiered.garbage = 0.3;
             options.tiered.segment_bytes = 4 << 10;
         }
