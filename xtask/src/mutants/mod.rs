@@ -172,7 +172,8 @@ fn choose(all: &[Mutant], layers: &[Layer], wish: &Wish, seed: u64) -> Result<Ve
     }
     let has_teeth = |&number: &usize| all[number].by == By::Teeth;
     if wish.is_quick {
-        let (holes, others) = sample(all, layers, seed).into_iter().partition(has_teeth);
+        let sample = sample(all, layers, seed).into_iter();
+        let (holes, others): (Vec<usize>, Vec<usize>) = sample.partition(has_teeth);
         return Ok([holes, others].concat());
     }
     let (holes, others): (Vec<usize>, Vec<usize>) = (0..all.len()).partition(has_teeth);
@@ -320,7 +321,9 @@ mod tests {
     #[test]
     fn in_three_days_a_sample_has_all_that_have_workloads_of_their_own() {
         let mut all = named(&["h", "a", "b", "i", "j"]);
-        [0, 3, 4].map(|hole| all[hole].by = By::Teeth);
+        for hole in [0, 3, 4] {
+            all[hole].by = By::Teeth;
+        }
         let chosen = |is_quick, is_holes, seed| {
             let wish = Wish {
                 is_quick,

@@ -1,13 +1,20 @@
 //! Stores larger than their pool: what leaves, what comes back, what a restart finds.
 
+use crate::engine::backend::Backend;
 use crate::engine::kind::EngineKind;
+use crate::engine::open;
+use crate::engine::{Engine, EngineSession};
 use crate::options::Options;
 use crate::store::Store;
+use crate::viper::Viper;
+use crate::viper::session::ViperSession;
 use everdram_pm::{Medium, MediumChoice};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::HashMap;
+use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use tempfile::TempDir;
 
 fn options() -> Options {
@@ -71,4 +78,63 @@ fn a_store_larger_than_its_pool_keeps_everything() {
         assert!(stats.own("evicted_records").unwrap() > 1000);
         store.close().unwrap();
     }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        match entry.path().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+/// A crash came when the log counted and the blocks were not freed yet: a key was in both tiers, and a later
+/// removal saw one of them.
+#[test]
+fn hole_n10_two_copies_after_a_crash_become_one() {
+    let directory = TempDir::new_in("/dev/shm").unwrap();
+    let (path, killed) = (
+        directory.path().join("pool"),
+        directory.path().join("killed"),
+    );
+    let options = Options {
+        reclaim_background: false,
+        ..options()
+    };
+    let pool = open::pool(&path, &options).unwrap();
+    let viper = Viper::over(pool, &path, &options).unwrap();
+    let mut session = ViperSession::of_user(Arc::clone(&viper)).unwrap();
+    // While somebody reads, no block is freed.
+    let reader = ViperSession::new(Arc::clone(&viper)).unwrap();
+    let pin = reader.slot.pin();
+    let key = |number: u32| number.to_le_bytes().to_vec();
+    let mut count = 0;
+    // It ends when the pool is full.
+    while session.put(&key(count), &[count as u8; 400], 0).is_ok() {
+        let _ticket = session.commit().unwrap();
+        count += 1;
+    }
+    assert!(Engine::stats(&*viper).own("evicted_records") > Some(0));
+    copy(&path, &killed);
+    drop(pin);
+    drop((reader, session, viper));
+    for _ in 0..2 {
+        // The second time, recovery has met both copies before.
+        let store = Store::open(&killed, &options).unwrap();
+        assert_eq!(store.len(), u64::from(count));
+        assert!(store.check().unwrap().findings.is_empty());
+    }
+    let store = Store::open(&killed, &options).unwrap();
+    let mut session = store.session().unwrap();
+    assert!(store.stats().own("tier2_bytes").unwrap() > 0);
+    for number in 0..count {
+        assert!(session.delete(&key(number)).unwrap(), "key {number}");
+    }
+    let again = directory.path().join("again");
+    copy(&killed, &again);
+    let store = Store::open(&again, &options).unwrap();
+    assert_eq!(store.len(), 0, "removed keys came back");
 }
