@@ -5,7 +5,7 @@
 use crate::units::parse_bytes;
 use anyhow::Context;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use everdram::options::Promote;
+use everdram::options::{Policy, Promote};
 use everdram::{Durability, EngineKind, MediumChoice, Options};
 use serde::Deserialize;
 use std::net::IpAddr;
@@ -129,6 +129,10 @@ pub(crate) struct Layer {
     /// are read again soon after they left (second-read) [default: second-read]
     #[arg(long, env = "EVERDRAM_TIER_PROMOTE", value_name = "WHEN")]
     tier_promote: Option<String>,
+    /// Engine tiered: which records leave the pool first (s3fifo, clock, fifo); with lru, the paper's
+    /// policy, a read may write [default: s3fifo]
+    #[arg(long, env = "EVERDRAM_TIER_POLICY", value_name = "POLICY")]
+    tier_policy: Option<String>,
     /// Connections at once [default: 10000]
     #[arg(long, env = "EVERDRAM_MAX_CLIENTS", value_name = "COUNT")]
     max_clients: Option<usize>,
@@ -189,6 +193,7 @@ impl Layer {
             direct_reads: self.direct_reads.or(lower.direct_reads),
             below: self.below.or(lower.below),
             tier_promote: self.tier_promote.or(lower.tier_promote),
+            tier_policy: self.tier_policy.or(lower.tier_policy),
             max_clients: self.max_clients.or(lower.max_clients),
             timeout: self.timeout.or(lower.timeout),
             drain_timeout: self.drain_timeout.or(lower.drain_timeout),
@@ -256,6 +261,10 @@ impl Layer {
         set(
             &mut options.tiered.promote,
             parse::<Promote>(self.tier_promote.as_deref())?,
+        );
+        set(
+            &mut options.tiered.policy,
+            parse::<Policy>(self.tier_policy.as_deref())?,
         );
         options.delay.clone_from(&self.delay);
         options

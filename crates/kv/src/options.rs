@@ -126,6 +126,42 @@ pub struct TieredOptions {
     pub segment_bytes: u64,
     /// Which keys of the log come back to the pool.
     pub promote: Promote,
+    /// Which records leave the pool first.
+    pub policy: Policy,
+}
+
+/// Which records leave the pool of a store of the engine `tiered` first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// Those that nobody read or wrote since they were new; then those that were not used for longest.
+    #[default]
+    S3Fifo,
+    /// Those that were written longest ago and not read since.
+    Clock,
+    /// Those that were written longest ago.
+    Fifo,
+    /// Those that were not used for longest, as in the paper (section 3.2). A record that is read in the
+    /// older half of the pool is written again, to persistent memory.
+    Lru,
+}
+
+impl Policy {
+    /// All of them, with their names.
+    const NAMES: [(&'static str, Policy); 4] = [
+        ("s3fifo", Policy::S3Fifo),
+        ("clock", Policy::Clock),
+        ("fifo", Policy::Fifo),
+        ("lru", Policy::Lru),
+    ];
+}
+
+impl std::str::FromStr for Policy {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Policy::NAMES.iter().find(|(known, _)| *known == name);
+        let known = known.map(|(_, policy)| *policy);
+        known.ok_or_else(|| format!("policy `{name}`: use s3fifo, clock, fifo or lru"))
+    }
 }
 
 /// Which keys of the log come back to the pool of a store of the engine `tiered`.
@@ -157,6 +193,7 @@ impl Default for TieredOptions {
             garbage: 0.5,
             segment_bytes: 64 << 20,
             promote: Promote::default(),
+            policy: Policy::default(),
         }
     }
 }

@@ -35,6 +35,8 @@ enum Manner {
     Settled,
     /// In a block that is open to edits.
     Edited,
+    /// In the older half of a pool that keeps what was read last.
+    Old,
     /// In the log.
     Below,
 }
@@ -43,7 +45,7 @@ enum Manner {
 pub(super) struct Looked {
     pub(super) record: Record,
     pub(super) version: u64,
-    is_below: bool,
+    manner: Manner,
 }
 
 impl ViperSession {
@@ -72,8 +74,10 @@ impl ViperSession {
                 // The look at the block table takes a while, too, so the fetch starts before it.
                 engine.reader().prefetch(at);
                 let record = read_ordinary(&engine.space, at, key, scratch)?;
-                if let Some(below) = &engine.below {
-                    below.touch(&engine.space, at);
+                if let Some(below) = &engine.below
+                    && below.touch(&engine.space, at)
+                {
+                    return None;
                 }
                 Some(record)
             }
@@ -132,8 +136,10 @@ impl ViperSession {
                 let Some(record) = read_ordinary(&engine.space, at, key, scratch) else {
                     return false;
                 };
-                if let Some(below) = &engine.below {
-                    below.touch(&engine.space, at);
+                if let Some(below) = &engine.below
+                    && below.touch(&engine.space, at)
+                {
+                    return false;
                 }
                 into.extend_from_slice(scratch.get(record.value()).unwrap_or(&[]));
                 one = Some(Found {
@@ -167,12 +173,14 @@ impl ViperSession {
             return Ok(None);
         };
         let found = self.found(&looked);
-        if let Some(below) = &self.engine.below
-            && looked.is_below
-        {
+        if let Some(below) = &self.engine.below {
             let hash = self.engine.hash(key);
-            if below.wants_back(hash) {
-                self.promote(hash, key)?;
+            let is_to_move = match looked.manner {
+                Manner::Below => below.wants_back(hash),
+                manner => manner == Manner::Old,
+            };
+            if is_to_move {
+                self.rewrite_read(hash, key)?;
             }
         }
         Ok(Some(found))
@@ -245,7 +253,7 @@ impl ViperSession {
             return Ok(Some(Looked {
                 record,
                 version,
-                is_below: manner == Manner::Below,
+                manner,
             }));
         }
     }
@@ -342,9 +350,14 @@ impl ViperSession {
                 .value(&record, scratch, into)
                 .map_err(|error| engine.at_path(error))?;
         }
+        let is_touched_old = match &engine.below {
+            Some(below) if !spot.is_below() => below.touch(&engine.space, spot.at),
+            _ => false,
+        };
         let manner = match spot.info.kind {
             _ if spot.is_below() => Manner::Below,
             Kind::FixedEdited => Manner::Edited,
+            _ if is_touched_old => Manner::Old,
             _ => Manner::Settled,
         };
         Ok(Look::There(record, manner))

@@ -1,5 +1,5 @@
-//! The holes of NDHedis that a power loss at the disk of the log shows, or what lies in both tiers. Keys leave
-//! the pool, and segments are cleaned, when a test asks for it.
+//! The holes of NDHedis that a power loss at the disk of the log shows, or what lies in both tiers. Keys
+//! leave the pool, and segments are cleaned, when a test asks for it.
 
 use crate::support::contents::{Contents, assert_holds, contents, difference};
 use crate::support::frozen::{Frozen, changed_words};
@@ -110,8 +110,8 @@ fn hole_n2_nothing_leaves_tier_1_before_its_sync() {
     });
 }
 
-/// A key was written while an older state of it was on its way to the log, and the older one was the last that
-/// a restart met.
+/// A key was written while an older state of it was on its way to the log, and the older one was the last
+/// that a restart met.
 #[test]
 fn hole_n4_the_higher_version_counts_wherever_it_lies() {
     let bed = bed();

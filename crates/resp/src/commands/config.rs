@@ -71,7 +71,7 @@ const fn memory(
     }
 }
 
-static PARAMETERS: [Parameter; 36] = [
+static PARAMETERS: [Parameter; 41] = [
     number(
         "maxclients",
         |s| s.config.maxclients.load(Relaxed).to_string(),
@@ -152,7 +152,11 @@ static PARAMETERS: [Parameter; 36] = [
         change: Change::Protected,
     },
     fixed("appenddirname", |_| String::new()),
-    fixed("appendfilename", |_| String::new()),
+    // Only the engine `tiered` has such files.
+    fixed("appendfilename", |s| match s.engine.name() {
+        "tiered" => "everdram.aof".into(),
+        _ => String::new(),
+    }),
     fixed("logfile", |_| String::new()),
     fixed("pidfile", |_| String::new()),
     fixed("unixsocket", |s| {
@@ -196,6 +200,12 @@ static PARAMETERS: [Parameter; 36] = [
         everdram::Durability::None => "no".into(),
         durability => durability.to_string(),
     }),
+    // Where stale bytes are half of a file, it has grown by as much as it is worth.
+    fixed("auto-aof-rewrite-percentage", |_| "100".into()),
+    fixed("auto-aof-rewrite-min-size", |_| "0".into()),
+    fixed("aof-use-rdb-preamble", |_| "no".into()),
+    fixed("aof-load-truncated", |_| "no".into()),
+    fixed("no-appendfsync-on-rewrite", |_| "no".into()),
     fixed("notify-keyspace-events", |_| String::new()),
     fixed("latency-monitor-threshold", |_| "0".into()),
     fixed("latency-tracking", |_| "yes".into()),

@@ -148,7 +148,7 @@ fn memory(shared: &Shared, lines: &mut Lines) {
 }
 
 /// In Redis' terms; section `everdram` is precise.
-fn persistence(_: &Shared, lines: &mut Lines) {
+fn persistence(shared: &Shared, lines: &mut Lines) {
     lines.add("loading", 0);
     lines.add("async_loading", 0);
     lines.add("rdb_changes_since_last_save", 0);
@@ -159,6 +159,12 @@ fn persistence(_: &Shared, lines: &mut Lines) {
     lines.add("aof_rewrite_scheduled", 0);
     lines.add("aof_last_bgrewrite_status", "ok");
     lines.add("aof_last_write_status", "ok");
+    // Of the engine `tiered`: all that lies below, and what of it still counts.
+    let stats = shared.engine.stats();
+    if let (Some(bytes), Some(stale)) = (stats.own("tier2_bytes"), stats.own("tier2_stale_bytes")) {
+        lines.add("aof_current_size", bytes);
+        lines.add("aof_base_size", bytes - stale);
+    }
 }
 
 fn everdram(shared: &Shared, lines: &mut Lines) {

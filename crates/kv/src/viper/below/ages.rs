@@ -8,7 +8,11 @@
 //! blocks are more than a tenth of the pool, the oldest of them goes: records that were read move to a
 //! kept block, the others to the log. Otherwise the oldest kept block goes; its records stay once more if
 //! they were read since.
+//!
+//! The other policies have one queue. Of `lru`, the paper's (section 3.2), a record that is read in the older
+//! half of the pool is written again at the young end, so that reads cost writes.
 
+use crate::options::Policy;
 use crate::viper::block_table::State;
 use crate::viper::space::Space;
 use std::sync::OnceLock;
@@ -33,15 +37,17 @@ struct Age {
 
 /// See the module text.
 pub(in crate::viper) struct Ages {
+    policy: Policy,
     chunks: Box<[OnceLock<Box<[Age]>>]>,
     turn: AtomicU32,
     block_bytes: u64,
 }
 
 impl Ages {
-    pub(super) fn new(blocks: u64, block_bytes: u64) -> Ages {
+    pub(super) fn new(policy: Policy, blocks: u64, block_bytes: u64) -> Ages {
         let chunks = (blocks as usize).div_ceil(CHUNK);
         Ages {
+            policy,
             chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
             turn: AtomicU32::new(0),
             block_bytes,
@@ -90,11 +96,30 @@ impl Ages {
         }
     }
 
-    /// Whether the record at byte `within` of a block was read since the block was filled.
-    pub(super) fn is_touched(&self, block: u32, within: u64) -> bool {
+    /// Whether a block is in the older half of the pool, whose records `lru` writes again when they are read.
+    #[inline]
+    pub(super) fn is_old(&self, space: &Space, block: u32) -> bool {
+        self.policy == Policy::Lru && {
+            let turn = self.turn.load(Ordering::Relaxed);
+            let age = turn.saturating_sub(self.turn_of(block));
+            u64::from(age) > space.blocks.total() / 2
+        }
+    }
+
+    fn turn_of(&self, block: u32) -> u32 {
+        let age = self.find(block);
+        age.map_or(0, |age| age.turn.load(Ordering::Relaxed))
+    }
+
+    /// Whether the record at byte `within` of a block stays when its block goes: it was read since the block
+    /// was filled.
+    pub(super) fn stays(&self, block: u32, within: u64) -> bool {
         let (word, bit) = self.bit(within);
-        self.find(block)
-            .is_some_and(|age| age.read[word].load(Ordering::Relaxed) & bit != 0)
+        let has_second_chance = matches!(self.policy, Policy::S3Fifo | Policy::Clock);
+        has_second_chance
+            && self
+                .find(block)
+                .is_some_and(|age| age.read[word].load(Ordering::Relaxed) & bit != 0)
     }
 
     /// The blocks to evict from, at most `count`; the first to go is the last.
@@ -105,9 +130,9 @@ impl Ages {
             if state != Some(State::Sealed) {
                 continue;
             }
-            let age = self.find(block);
-            let turn = age.map_or(0, |age| age.turn.load(Ordering::Relaxed));
-            match age.is_some_and(|age| !age.is_kept.load(Ordering::Relaxed)) {
+            let turn = self.turn_of(block);
+            let is_trial = |age: &Age| !age.is_kept.load(Ordering::Relaxed);
+            match self.policy == Policy::S3Fifo && self.find(block).is_some_and(is_trial) {
                 true => trial.push((turn, block)),
                 // After a restart nobody knows, and all are kept ones.
                 false => kept.push((turn, block)),
@@ -128,13 +153,13 @@ mod tests {
 
     #[test]
     fn a_touch_is_of_one_place_in_one_life() {
-        let ages = Ages::new(4000, 24_576);
+        let ages = Ages::new(Policy::S3Fifo, 4000, 24_576);
         ages.touch(7, 4096);
         ages.open(7, false);
         ages.touch(7, 4096);
-        assert!(ages.is_touched(7, 4096) && !ages.is_touched(7, 8192));
-        assert!(!ages.is_touched(8, 4096));
+        assert!(ages.stays(7, 4096) && !ages.stays(7, 8192));
+        assert!(!ages.stays(8, 4096));
         ages.open(7, false);
-        assert!(!ages.is_touched(7, 4096));
+        assert!(!ages.stays(7, 4096));
     }
 }

@@ -12,7 +12,7 @@ use crate::engine::backend::Backend;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use crate::viper::Viper;
-use crate::viper::block_table::{Info, RESERVE, State};
+use crate::viper::block_table::{Info, State};
 use crate::viper::lookup::look_up;
 use crate::viper::read::UNIT;
 use crate::viper::record::Chain;
@@ -87,11 +87,12 @@ impl Below {
 }
 
 impl<'a> Batch<'a> {
-    /// Whether the record at byte `within` of a block is to leave. Where hardly any block is free, everything
-    /// leaves: what stays would need one.
+    /// Whether the record at byte `within` of a block is to leave. Where no block is free but perhaps one,
+    /// everything leaves: what stays would need it, and keep writers from any room. (With a greater reserve,
+    /// a flood of writes would take along what is read all the time.)
     pub(in crate::viper) fn is_to_leave(&self, space: &Space, block: u32, within: u64) -> bool {
-        let is_short = space.blocks.free_count() <= RESERVE as u64;
-        self.evicts && (is_short || !self.below.ages.is_touched(block, within))
+        let is_short = space.blocks.free_count() <= 1;
+        self.evicts && (is_short || !self.below.ages.stays(block, within))
     }
 
     /// Makes room for the next entry in the log. The session holds no lock of a key.

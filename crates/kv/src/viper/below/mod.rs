@@ -153,7 +153,11 @@ impl Below {
             log,
             tail: Mutex::new(Tail { writer, line }),
             cleaning: Mutex::default(),
-            ages: Ages::new(bytes_max / block_bytes + 8, block_bytes),
+            ages: Ages::new(
+                options.tiered.policy,
+                bytes_max / block_bytes + 8,
+                block_bytes,
+            ),
             ghosts: Ghosts::new(Some(bytes_max)),
             free: options.tiered.free,
             garbage: options.tiered.garbage,
@@ -270,11 +274,12 @@ impl Below {
         Ok(is_of_key.then_some(record))
     }
 
-    /// Notes that the record at byte `at` of the pool was read.
+    /// Notes that the record at byte `at` of the pool was read. Whether it is to be written again for that.
     #[inline]
-    pub(super) fn touch(&self, space: &Space, at: u64) {
+    pub(super) fn touch(&self, space: &Space, at: u64) -> bool {
         let block = space.blocks.number(at);
         self.ages.touch(block, at - space.blocks.at(block));
+        self.ages.is_old(space, block)
     }
 
     /// As INFO shows it.

@@ -1,7 +1,9 @@
-//! Coming back on a read: a key that is read again soon after it left moves to the pool. The record
-//! covers its entry of the log, and keeps its version.
+//! Reads that write: a key that is read again soon after it left comes back to the pool, and with the policy
+//! `lru` a record of the older half of the pool moves to the young end. The new record has the version of the
+//! old one, and covers its entry of the log.
 
 use super::{Below, bump};
+use crate::aof::is_below;
 use crate::engine::backend::Backend;
 use crate::error::Error;
 use crate::index::KeyHash;
@@ -16,13 +18,17 @@ impl Below {
 }
 
 impl ViperSession {
-    /// Moves a key of the log to the pool, unless someone writes it now or the pool has no room: a read does
-    /// not wait for either.
+    /// Writes a key again that was read now, unless someone writes it at this moment or the pool has no
+    /// room: a read does not wait for either.
     ///
     /// # Errors
     /// As [`Backend::commit_pending`].
     #[cold]
-    pub(in crate::viper) fn promote(&mut self, hash: KeyHash, key: &[u8]) -> Result<(), Error> {
+    pub(in crate::viper) fn rewrite_read(
+        &mut self,
+        hash: KeyHash,
+        key: &[u8],
+    ) -> Result<(), Error> {
         if self.is_pending() || self.engine.healthy().is_err() || self.engine.wants_room() {
             return Ok(());
         }
@@ -30,16 +36,16 @@ impl ViperSession {
         if !self.engine.stripes.try_lock(stripe, self.id) {
             return Ok(());
         }
-        match self.write_back(hash, key) {
+        match self.write_again(hash, key) {
             Ok(Some(write)) => {
-                let moved = *write
-                    .old()
-                    .expect("a promotion replaces an entry of the log");
+                let before = *write.old().expect("what is written again has an old place");
                 self.submit_pending(write)?;
                 self.commit_pending()?;
-                self.count_garbage(&moved);
-                if let Some(below) = &self.engine.below {
-                    bump(&below.counters.promoted, 1);
+                if is_below(before.location) {
+                    self.count_garbage(&before);
+                    if let Some(below) = &self.engine.below {
+                        bump(&below.counters.promoted, 1);
+                    }
                 }
                 Ok(())
             }
@@ -51,21 +57,24 @@ impl ViperSession {
         }
     }
 
-    /// Writes the record of a held key of the log.
-    fn write_back(&mut self, hash: KeyHash, key: &[u8]) -> Result<Option<Pending>, Error> {
+    /// Writes the record of a held key once more.
+    fn write_again(&mut self, hash: KeyHash, key: &[u8]) -> Result<Option<Pending>, Error> {
         let Some((old, record)) = self.find(hash, key)? else {
             return Ok(None);
         };
+        let is_from_below = is_below(old.location);
+        // What was edited in place has a later version than its record, and pieces stay where they are.
+        let is_plain = old.chain.is_none() && old.version == old.stamp.version;
         let Some(moves) = old.stamp.moves.checked_add(1) else {
             return Ok(None);
         };
-        if old.mark.is_some() || old.expired {
+        if old.expired || !is_plain {
             return Ok(None);
         }
         let order = Order {
             version: old.stamp.version,
             moves,
-            covers: true,
+            covers: is_from_below || record.covers,
         };
         let scratch = std::mem::take(&mut self.scratch);
         let value = scratch.get(record.value()).unwrap_or(&[]);
@@ -76,7 +85,8 @@ impl ViperSession {
             stripe: self.engine.stripe(hash),
             new: Some(new?),
             old: Replaced::Known(Some(old)),
-            moved: true,
+            // A record of the pool is marked dead, as if it were overwritten.
+            moved: is_from_below,
             written: self.lane.written(),
         }))
     }

@@ -1,10 +1,9 @@
 //! Stores larger than their pool: what leaves, what comes back, what a restart finds.
 
-use crate::engine::backend::Backend;
 use crate::engine::kind::EngineKind;
 use crate::engine::open;
 use crate::engine::{Engine, EngineSession};
-use crate::options::Options;
+use crate::options::{Options, Policy, Promote};
 use crate::store::Store;
 use crate::viper::Viper;
 use crate::viper::session::ViperSession;
@@ -77,6 +76,49 @@ fn a_store_larger_than_its_pool_keeps_everything() {
         println!("{round}: {:?}", stats.own);
         assert!(stats.own("evicted_records").unwrap() > 1000);
         store.close().unwrap();
+    }
+}
+
+/// Keys that are read all the time stay in the pool while others pass through it, unless the policy does not
+/// look at reads.
+#[test]
+fn what_is_read_stays_as_the_policy_says() {
+    const HOT: u32 = 50;
+    for policy in [Policy::S3Fifo, Policy::Clock, Policy::Fifo, Policy::Lru] {
+        let directory = TempDir::new_in("/dev/shm").unwrap();
+        let mut options = options();
+        options.tiered.policy = policy;
+        options.tiered.promote = Promote::Update;
+        let store = Store::open(directory.path().join("pool"), &options).unwrap();
+        let mut session = store.session().unwrap();
+        let mut model = HashMap::new();
+        for number in 0..40_000u32 {
+            let key = number.to_le_bytes().to_vec();
+            session.put(&key, &[number as u8; 200]).unwrap();
+            model.insert(key, vec![number as u8; 200]);
+            if number >= HOT {
+                let hot = (number % HOT).to_le_bytes();
+                assert_eq!(
+                    session.get(&hot).unwrap(),
+                    Some(vec![(number % HOT) as u8; 200])
+                );
+            }
+        }
+        let before = store.stats().own("tier2_reads").unwrap();
+        for number in 0..HOT {
+            session.get(&number.to_le_bytes()).unwrap();
+        }
+        let below = store.stats().own("tier2_reads").unwrap() - before;
+        println!("{policy:?}: {below} of {HOT} below");
+        let is_right = match policy {
+            Policy::Fifo => below == u64::from(HOT),
+            _ => below < 5,
+        };
+        assert!(is_right, "{policy:?}: {below} of {HOT} keys left the pool");
+        compare(&store, &model);
+        drop(session);
+        store.close().unwrap();
+        compare(&open(directory.path()), &model);
     }
 }
 

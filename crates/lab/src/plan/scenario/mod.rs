@@ -12,6 +12,7 @@ use everdram::EngineKind;
 mod bullet;
 mod dstore;
 mod interleavings;
+mod tiered;
 
 /// A run with a name.
 #[derive(Clone, Debug)]
@@ -45,6 +46,9 @@ pub fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
     };
     if engine == EngineKind::Dstore {
         all.extend(dstore::all(medium));
+    }
+    if engine == EngineKind::Tiered {
+        all.extend(tiered::all(medium));
     }
     all.extend(interleavings::all(engine, medium));
     if medium == Medium::File {

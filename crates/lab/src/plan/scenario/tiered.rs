@@ -1,0 +1,96 @@
+//! Runs of `tiered`: what a removal leaves behind in the log, by the ways in which a key comes back from
+//! there or goes there again.
+
+use super::{Scenario, WIDE, plan, put};
+use crate::medium::image::Medium;
+use crate::plan::CLOCK_START;
+use crate::plan::call::{Call, Key, Values};
+use crate::plan::profile::Profile;
+use everdram::EngineKind;
+
+type Calls = Vec<(u32, Call)>;
+type Story = fn(&mut Values) -> Calls;
+
+/// The keys that a story is not about.
+const OTHERS: std::ops::Range<Key> = 4..12;
+
+/// All of them, on one medium.
+pub(super) fn all(medium: Medium) -> Vec<Scenario> {
+    let stories: [(&str, Story); 4] = [
+        ("keys that came back by a read are removed", read_back),
+        ("a key that replaced one of the log expires", expired),
+        (
+            "a removal in the log is cleaned away from what it removes",
+            cleaned,
+        ),
+        ("a batch over both tiers is removed again", batches),
+    ];
+    let told = stories.map(|(name, story)| {
+        Scenario::new(
+            name,
+            plan(EngineKind::Tiered, medium, Profile::Tiers, story),
+        )
+    });
+    told.into()
+}
+
+/// Fills blocks with other keys so often that what is in the pool leaves it.
+fn pass(values: &mut Values, calls: &mut Calls, times: usize) {
+    for _ in 0..times {
+        calls.extend(OTHERS.map(|key| (0, put(values, key, WIDE))));
+        calls.push((0, Call::Tend));
+    }
+}
+
+/// The first keys, which are in the log at the end.
+fn below(values: &mut Values) -> Calls {
+    let mut calls: Calls = (0..4).map(|key| (0, put(values, key, WIDE))).collect();
+    pass(values, &mut calls, 2);
+    calls
+}
+
+fn read_back(values: &mut Values) -> Calls {
+    let mut calls = below(values);
+    calls.extend((0..4).map(|key| (1, Call::Get(key))));
+    calls.extend((0..4).map(|key| (1, Call::Delete(key))));
+    pass(values, &mut calls, 2);
+    calls.extend((0..4).map(|key| (1, Call::Get(key))));
+    calls
+}
+
+/// The record expires in a block that is emptied before the sweep comes.
+fn expired(values: &mut Values) -> Calls {
+    let mut calls = below(values);
+    for key in 0..4 {
+        let value = values.make(WIDE, 1);
+        calls.push((0, Call::Put(key, value, CLOCK_START + 10)));
+    }
+    calls.extend(OTHERS.map(|key| (0, put(values, key, WIDE))));
+    calls.push((1, Call::Advance(20)));
+    pass(values, &mut calls, 2);
+    calls
+}
+
+/// One key of the first segment is removed, too few for it to be cleaned, and later segments are.
+fn cleaned(values: &mut Values) -> Calls {
+    let mut calls = below(values);
+    calls.push((1, Call::Delete(0)));
+    for _ in 0..3 {
+        pass(values, &mut calls, 2);
+    }
+    calls.push((1, Call::Get(0)));
+    calls
+}
+
+/// Half of a batch replaces keys of the log. The process dies, and recovery repeats the batch.
+fn batches(values: &mut Values) -> Calls {
+    let mut calls = below(values);
+    for turn in 0..3 {
+        let parts = (0..6).map(|key| (key, Some(values.make(20, turn))));
+        calls.push((0, Call::Batch(parts.collect())));
+        calls.push((0, Call::Batch((0..6).map(|key| (key, None)).collect())));
+        calls.push((1, Call::Kill));
+        pass(values, &mut calls, 1);
+    }
+    calls
+}
