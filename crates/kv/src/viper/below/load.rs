@@ -1,7 +1,8 @@
-//! Recovery of the tier below: the log is read from its oldest segment to its settled end, after all of
-//! tier 1 was read, and each key's state there is entered into the index unless something of a greater
-//! order is in tier 1. (The paper reads the log first and overwrites it with tier 1; the outcome is the
-//! same.)
+//! Recovery of the tier below: the log is read up to its settled end, after all of tier 1 was read, and each
+//! key's state there is entered into the index unless something of a greater order is in tier 1 or in the
+//! log. (The paper reads the log first and overwrites it with tier 1; the outcome is the same.)
+//!
+//! Orders decide, and not places, so segments are read by several threads, each key under its lock.
 //!
 //! Nothing is appended to the log, and the only thing written to the pool are marks of records of which
 //! the log has a later state: a crash came between settling and freeing their block. A repetition writes
@@ -9,125 +10,187 @@
 
 use super::Below;
 use crate::aof::{Read, is_below};
+use crate::engine::backend::Backend;
 use crate::error::{Error, corrupt};
 use crate::index::{KeyHash, Location};
+use crate::options::Options;
 use crate::viper::lookup::{look_up, rehash_all};
 use crate::viper::read::UNIT;
-use crate::viper::recovery::scan::{Found, VERSION_SOUND};
+use crate::viper::record::Record;
+use crate::viper::recovery::scan::{Covers, Found, VERSION_SOUND, cover, threads};
 use crate::viper::session::ViperSession;
 use crate::viper::{Viper, index_error};
 use everdram_pm::Ordered;
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Enters the states of the log into the index.
 ///
 /// # Errors
 /// [`Error::Corrupt`] names file and offset; [`Error::NoSpace`]: the index found no memory.
 pub(in crate::viper) fn load(
-    viper: &Viper,
+    viper: &Arc<Viper>,
     below: &Below,
-    session: &mut ViperSession,
+    options: &Options,
     found: &mut Found,
 ) -> Result<(), Error> {
-    // A salvage may not know it.
-    let clock = match viper.damage {
-        None => below.clock(),
-        Some(_) => VERSION_SOUND,
+    let numbers = below.log.numbers();
+    let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
+    let covers = RwLock::new(std::mem::take(&mut found.covers));
+    let sums = Mutex::new((0, Vec::new()));
+    let read = || {
+        let mut loader = Loader {
+            viper,
+            below,
+            session: ViperSession::new(Arc::clone(viper))?,
+            covers: &covers,
+            // A salvage may not know it.
+            clock: match viper.damage {
+                None => below.clock(),
+                Some(_) => VERSION_SOUND,
+            },
+            entered: 0,
+            losers: Vec::new(),
+        };
+        while let Some(&number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let outcome = below.log.replay(number, &mut |read| {
+                loader.enter(&read).or_else(|error| viper.tolerate(error))
+            });
+            outcome.or_else(|error| viper.tolerate(error))?;
+        }
+        let (entered, losers) = &mut *sums.lock();
+        *entered += loader.entered;
+        losers.append(&mut loader.losers);
+        Ok(())
     };
-    for number in below.log.numbers() {
-        let outcome = below.log.replay(number, &mut |read| {
-            if read.entry.order.0 > clock {
-                return Err(corrupt(
-                    0,
-                    "the log has a version that its pool does not know",
-                ));
-            }
-            enter(viper, below, session, found, &read).or_else(|error| viper.tolerate(error))
-        });
-        outcome.or_else(|error| viper.tolerate(error))?;
-    }
-    Ok(())
+    let work = || {
+        if let Err(error) = read() {
+            // The first error is kept; the other threads stop at their next segment.
+            next.store(numbers.len(), Ordering::Relaxed);
+            failure.lock().get_or_insert(error);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads(options).min(numbers.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let (entered, mut losers) = sums.into_inner();
+    found.inserted = found
+        .inserted
+        .checked_add_signed(entered)
+        .expect("the log takes no keys away that it has not brought");
+    found.losers.append(&mut losers);
+    failure.into_inner().map_or(Ok(()), Err)
 }
 
-fn enter(
-    viper: &Viper,
-    below: &Below,
-    session: &mut ViperSession,
-    found: &mut Found,
-    read: &Read<'_>,
-) -> Result<(), Error> {
-    let (key, order) = (read.key(), read.entry.order);
-    let hash = viper.hash(key);
-    let stale = |location: Option<Location>, bytes: u64| {
+/// One of the threads that read the log.
+struct Loader<'a> {
+    viper: &'a Viper,
+    below: &'a Below,
+    session: ViperSession,
+    /// What removals and dead records say of the log.
+    covers: &'a RwLock<Covers>,
+    /// No entry has a greater version.
+    clock: u64,
+    /// Keys entered, less those that were removed again.
+    entered: i64,
+    /// Records of tier 1 of which the log has a later state.
+    losers: Vec<u64>,
+}
+
+impl Loader<'_> {
+    fn enter(&mut self, read: &Read<'_>) -> Result<(), Error> {
+        let version = read.entry.order.0;
+        if version > self.clock {
+            let what = "the log has a version that its pool does not know";
+            return Err(corrupt(0, what));
+        }
+        if version <= self.viper.floor() {
+            self.stale(read.location, read.entry.bytes);
+            return Ok(());
+        }
+        let hash = self.viper.hash(read.key());
+        let stripe = self.viper.stripe(hash);
+        self.session.acquire(stripe)?;
+        let outcome = self.enter_held(hash, read);
+        self.session.give_back(stripe);
+        outcome
+    }
+
+    fn stale(&self, location: Option<Location>, bytes: u64) {
         if let Some(location) = location {
-            below.log.add_stale(location, bytes);
+            self.below.log.add_stale(location, bytes);
         }
-    };
-    if order.0 <= viper.floor() {
-        stale(read.location, read.entry.bytes);
-        return Ok(());
     }
-    let current = look_up(viper, &session.slot, hash, key, &mut session.scratch)?;
-    let current = current.map(|(location, _, record)| (location, record));
-    let is_outdone = current
-        .as_ref()
-        .is_some_and(|(_, record)| record.stamp.order() > order);
-    let Some(location) = read.location.filter(|_| read.value().is_some()) else {
-        // A removal. What tier 1 has of the key is newer, or has the same order and was moved from here.
-        if let Some((old, record)) = current
-            && is_below(old)
-            && !is_outdone
-        {
-            let removed = viper.index.remove(hash, old, &Ordered::when_found());
-            assert!(removed, "the index changed under recovery");
-            found.inserted -= 1;
-            stale(Some(old), u64::from(record.bytes));
-        }
-        return Ok(());
-    };
-    let is_covered = found
-        .covers
-        .get(key)
-        .is_some_and(|covered| *covered >= order);
-    if is_outdone || is_covered {
-        stale(Some(location), read.entry.bytes);
-        return Ok(());
-    }
-    if read.entry.expires_at_ms != 0 {
-        viper
-            .expiries
-            .store(true, std::sync::atomic::Ordering::Relaxed);
-    }
-    match current {
-        Some((old, record)) => {
-            let replaced = viper
-                .index
-                .replace(hash, old, location, &Ordered::when_found());
-            assert!(replaced, "the index changed under recovery");
-            match is_below(old) {
-                true => stale(Some(old), u64::from(record.bytes)),
-                false => found.losers.push(old.get() * UNIT),
-            }
-            Ok(())
-        }
-        None => insert(viper, session, hash, location, found),
-    }
-}
 
-fn insert(
-    viper: &Viper,
-    session: &mut ViperSession,
-    hash: KeyHash,
-    location: Location,
-    found: &mut Found,
-) -> Result<(), Error> {
-    let scratch = &mut session.scratch;
-    let mut again = |locations: &[Location], hashes: &mut Vec<KeyHash>| {
-        rehash_all(viper, locations, scratch, hashes)
-    };
-    viper
-        .index
-        .insert(hash, location, &mut again, &Ordered::when_found())
-        .map_err(index_error)?;
-    found.inserted += 1;
-    Ok(())
+    /// Enters the state of a held key.
+    fn enter_held(&mut self, hash: KeyHash, read: &Read<'_>) -> Result<(), Error> {
+        let (key, order) = (read.key(), read.entry.order);
+        let scratch = &mut self.session.scratch;
+        let current = look_up(self.viper, &self.session.slot, hash, key, scratch)?;
+        let current = current.map(|(location, _, record)| (location, record));
+        let is_outdone = current
+            .as_ref()
+            .is_some_and(|(_, record)| record.stamp.order() > order);
+        let Some(location) = read.location.filter(|_| read.value().is_some()) else {
+            // A removal. What tier 1 has of the key is newer, or has the same order and was moved from here.
+            cover(&mut self.covers.write(), key, order);
+            if let Some((old, record)) = current
+                && is_below(old)
+                && !is_outdone
+            {
+                self.remove(hash, old, &record);
+            }
+            return Ok(());
+        };
+        let is_covered = self
+            .covers
+            .read()
+            .get(key)
+            .is_some_and(|covered| *covered >= order);
+        if is_outdone || is_covered {
+            self.stale(Some(location), read.entry.bytes);
+            return Ok(());
+        }
+        if read.entry.expires_at_ms != 0 {
+            self.viper.expiries.store(true, Ordering::Relaxed);
+        }
+        match current {
+            Some((old, record)) => {
+                let synced = Ordered::when_found();
+                let replaced = self.viper.index.replace(hash, old, location, &synced);
+                assert!(replaced, "the index changed under a held key lock");
+                match is_below(old) {
+                    true => self.stale(Some(old), u64::from(record.bytes)),
+                    false => self.losers.push(old.get() * UNIT),
+                }
+                Ok(())
+            }
+            None => self.insert(hash, location),
+        }
+    }
+
+    fn remove(&mut self, hash: KeyHash, old: Location, record: &Record) {
+        let synced = Ordered::when_found();
+        let removed = self.viper.index.remove(hash, old, &synced);
+        assert!(removed, "the index changed under a held key lock");
+        self.entered -= 1;
+        self.stale(Some(old), u64::from(record.bytes));
+    }
+
+    fn insert(&mut self, hash: KeyHash, location: Location) -> Result<(), Error> {
+        let (viper, scratch) = (self.viper, &mut self.session.scratch);
+        let mut again = |locations: &[Location], hashes: &mut Vec<KeyHash>| {
+            rehash_all(viper, locations, scratch, hashes)
+        };
+        viper
+            .index
+            .insert(hash, location, &mut again, &Ordered::when_found())
+            .map_err(index_error)?;
+        self.entered += 1;
+        Ok(())
+    }
 }

@@ -130,7 +130,7 @@ pub(super) fn recover(
     mark_outdone_dead(viper, &session, &mut found)?;
     clean_up(viper, &mut session, &mut found)?;
     if let Some(below) = &viper.below {
-        below::load::load(viper, below, &mut session, &mut found)?;
+        below::load::load(viper, below, options, &mut found)?;
         found.covers.clear();
         mark_losers(&viper.space, &mut session, &mut found)?;
     }

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub(in crate::viper) const VERSION_SOUND: u64 = VERSION_MAX / 2;
 
 /// The greatest (version, moves) up to which tier 1 says that the log of a lower tier says nothing of a key.
-type Covers = HashMap<Box<[u8]>, (u64, u16)>;
+pub(in crate::viper) type Covers = HashMap<Box<[u8]>, (u64, u16)>;
 
 /// The results of the threads.
 #[derive(Default)]
@@ -54,11 +54,16 @@ pub(in crate::viper) struct Found {
     pub(in crate::viper) version_max: u64,
 }
 
+/// Notes that the log says nothing of a key up to this order.
+pub(in crate::viper) fn cover(covers: &mut Covers, key: &[u8], order: (u64, u16)) {
+    let highest = covers.entry(key.into()).or_insert(order);
+    *highest = order.max(*highest);
+}
+
 impl Found {
     /// Notes what a dead record says of the log.
     pub(in crate::viper) fn cover(&mut self, key: &[u8], order: (u64, u16)) {
-        let highest = self.covers.entry(key.into()).or_insert(order);
-        *highest = order.max(*highest);
+        cover(&mut self.covers, key, order);
     }
 
     fn merge(&mut self, other: Found) {

@@ -71,12 +71,17 @@ fn expired(values: &mut Values) -> Calls {
     calls
 }
 
-/// One key of the first segment is removed, too few for it to be cleaned, and later segments are.
+/// The first segment has keys that stay. One of them is removed, too few for the segment to be cleaned; later
+/// segments are, with the removal in one of them.
 fn cleaned(values: &mut Values) -> Calls {
-    let mut calls = below(values);
-    calls.push((1, Call::Delete(0)));
-    for _ in 0..3 {
-        pass(values, &mut calls, 2);
+    const STAY: Key = 9;
+    let mut calls: Calls = (0..STAY).map(|key| (0, put(values, key, WIDE))).collect();
+    for turn in 0..24 {
+        calls.extend((STAY..12).map(|key| (0, put(values, key, WIDE))));
+        calls.push((0, Call::Tend));
+        if turn == 8 {
+            calls.push((1, Call::Delete(0)));
+        }
     }
     calls.push((1, Call::Get(0)));
     calls
