@@ -4,6 +4,7 @@
 //! or read. Any other error half-way halts the engine. The pool is then in a state that a crash could have
 //! left. The next recovery settles it, as long as nothing is built upon it.
 
+use super::below::Below;
 use super::claim::SCRATCH_KEEP;
 use super::current::locate_at;
 use super::index_error;
@@ -268,7 +269,7 @@ impl ViperSession {
     /// which costs the record of a removal in the log.
     #[inline]
     pub(super) fn may_be_below(&self, hash: KeyHash) -> bool {
-        self.engine.below.is_some() && {
+        self.engine.below.as_ref().is_some_and(Below::is_used) && {
             let pin = self.slot.pin();
             self.engine.index.lookup(hash, &pin, is_below).is_some()
         }

@@ -7,6 +7,7 @@
 use super::Below;
 use super::evict::Victim;
 use crate::aof::{Order, is_below};
+use crate::concurrency::seam::few;
 use crate::engine::backend::Backend;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
@@ -16,6 +17,8 @@ use everdram_pm::Ordered;
 
 /// Share of stale bytes that a rewrite leaves.
 const REWRITTEN: f64 = 0.05;
+/// Bytes of keys and values that are appended again before a sync.
+const BATCH_BYTES: usize = 1 << 20;
 
 /// An entry that may still count.
 struct Kept {
@@ -53,7 +56,19 @@ impl Below {
         };
         viper.healthy()?;
         let kept = self.kept_of(viper, session, number)?;
-        self.append_again(viper, session, &kept)?;
+        // Between two batches others may append: writers wait for room.
+        let (mut rest, most) = (kept.as_slice(), few!(BATCH_BYTES));
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let is_beyond = |one: &Kept| {
+                bytes += one.value.as_ref().map_or(0, Vec::len) + one.key.len();
+                bytes > most
+            };
+            let count = rest.iter().position(is_beyond).unwrap_or(rest.len());
+            let (batch, later) = rest.split_at(count.max(1));
+            self.append_again(viper, session, batch)?;
+            rest = later;
+        }
         // What the index leads to now must be durable before the file goes.
         viper.pool.sync()?;
         let epoch = viper.epochs.advance();

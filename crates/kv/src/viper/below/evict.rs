@@ -23,6 +23,7 @@ use everdram_pm::Ordered;
 use parking_lot::MutexGuard;
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 /// A state that was appended, and where the index is to lead to it.
 struct Swing {
@@ -73,6 +74,10 @@ pub(in crate::viper) struct Batch<'a> {
 impl Below {
     /// Begins a batch. The caller holds no lock of a key.
     pub(in crate::viper) fn batch(&self, evicts: bool) -> Batch<'_> {
+        if evicts && !self.is_used() {
+            // Before any key is swung, which takes its lock.
+            self.is_used.store(true, Ordering::Relaxed);
+        }
         Batch {
             below: self,
             tail: self.tail(),

@@ -50,7 +50,7 @@ use line::TierLine;
 use parking_lot::{Mutex, MutexGuard};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Where the pool remembers the directory of its log, if it was named.
 const PLACE_AT: u64 = ROOT_AT + 1024;
@@ -62,6 +62,9 @@ pub(super) struct Below {
     tail: Mutex<Tail>,
     /// Held by the thread that cleans.
     cleaning: Mutex<()>,
+    /// Whether the index may lead to the log. Until records leave, writes and reads cost what they cost
+    /// without a tier below.
+    is_used: AtomicBool,
     /// How long ago blocks were written, and which records were read since.
     pub(super) ages: Ages,
     /// Keys that were evicted recently.
@@ -149,8 +152,10 @@ impl Below {
         };
         let writer =
             Writer::of(&log).ok_or_else(|| Error::Options("the log has no segment".into()))?;
+        let (entries, ..) = log.use_of();
         let below = Below {
             log,
+            is_used: AtomicBool::new(entries > 0),
             tail: Mutex::new(Tail { writer, line }),
             cleaning: Mutex::default(),
             ages: Ages::new(
@@ -175,6 +180,12 @@ impl Below {
             hint.write(&mut lane, named.as_deref());
         }
         Ok(Some(below))
+    }
+
+    /// Whether the index may lead to the log. Who holds the lock of a key learns of its own state in time.
+    #[inline]
+    pub(super) fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
     }
 
     /// No version in the log is greater.
@@ -277,6 +288,9 @@ impl Below {
     /// Notes that the record at byte `at` of the pool was read. Whether it is to be written again for that.
     #[inline]
     pub(super) fn touch(&self, space: &Space, at: u64) -> bool {
+        if !self.is_used() {
+            return false;
+        }
         let block = space.blocks.number(at);
         self.ages.touch(block, at - space.blocks.at(block));
         self.ages.is_old(space, block)

@@ -11,9 +11,16 @@ use crate::viper::record::{Order, RecordKind};
 use crate::viper::session::{Pending, Replaced, ViperSession};
 
 impl Below {
-    /// Whether a key of the log that was read now is to come back.
+    /// Whether a key of the log that was read now is to come back: the second time that it is missed in a while,
+    /// counted from when it left.
     pub(in crate::viper) fn wants_back(&self, hash: KeyHash) -> bool {
-        self.promotes && self.ghosts.has(hash.0)
+        self.promotes && {
+            let was_missed = self.ghosts.has(hash.0);
+            if !was_missed {
+                self.ghosts.add(hash.0);
+            }
+            was_missed
+        }
     }
 }
 
@@ -29,7 +36,7 @@ impl ViperSession {
         hash: KeyHash,
         key: &[u8],
     ) -> Result<(), Error> {
-        if self.is_pending() || self.engine.healthy().is_err() || self.engine.wants_room() {
+        if self.is_pending() || self.engine.healthy().is_err() || self.engine.is_short_of_room() {
             return Ok(());
         }
         let stripe = self.engine.stripe(hash);

@@ -51,6 +51,11 @@ impl Viper {
         self.space.blocks.free_count() < self.reserve()
     }
 
+    /// Whether writers help to refill the reserve.
+    pub(in crate::viper) fn is_short_of_room(&self) -> bool {
+        self.space.blocks.free_count() < self.reserve() / 2
+    }
+
     /// Refills the reserve; the background thread calls this.
     pub(in crate::viper) fn keep_room(&self) -> Result<(), Error> {
         let mut backoff = Backoff::new();
@@ -176,8 +181,7 @@ impl ViperSession {
             return;
         }
         engine.background.wake();
-        self.owes = engine.compaction.tight.load(Ordering::Relaxed)
-            && engine.space.blocks.free_count() < engine.reserve() / 2;
+        self.owes = engine.compaction.tight.load(Ordering::Relaxed) && engine.is_short_of_room();
     }
 
     /// Pays for a block taken while few were free. Commits first: compaction needs key locks.
@@ -190,16 +194,14 @@ impl ViperSession {
         let engine = &self.engine;
         let mut backoff = Backoff::new();
         let (mut helped, mut waited) = (0, 0);
+        let mut goal = Goal::Room;
+        let count = engine.below.as_ref().map_or(1, |_| few!(STRIDE));
         while helped < HELP_MAX && waited < WAITS_MAX {
             let free = engine.space.blocks.free_count();
             let is_tight = engine.compaction.tight.load(Ordering::Relaxed);
             if !is_tight || free >= engine.reserve() / 2 {
                 break;
             }
-            let (goal, count) = match engine.below {
-                None => (Goal::Room, 1),
-                Some(_) => (Goal::Evict, few!(STRIDE)),
-            };
             let step = match engine.compaction.compactor.try_lock() {
                 // The next reader or compactor of the damaged block gets the error.
                 Some(mut compactor) => compactor.step(engine, goal, count).unwrap_or(Step::Nothing),
@@ -207,6 +209,14 @@ impl ViperSession {
             };
             match step {
                 Step::Worked => helped += 1,
+                // Without garbage the pool grows, or records leave.
+                Step::Nothing if engine.below.is_some() && goal != Goal::Evict => {
+                    let more = growth(&engine.space, engine.compaction.threshold);
+                    if engine.space.blocks.grow_ahead(more).is_ok() {
+                        break;
+                    }
+                    goal = Goal::Evict;
+                }
                 Step::Nothing => break,
                 Step::Waiting if free >= engine.reserve() / 8 => break,
                 Step::Waiting => {
