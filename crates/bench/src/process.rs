@@ -22,6 +22,12 @@ pub(crate) fn private_bytes() -> u64 {
     status("/proc/self/status", "RssAnon:").unwrap_or(0) * 1024
 }
 
+/// Bytes that this process has handed to the kernel in calls that write: what was stored into mapped memory
+/// is not among them.
+pub(crate) fn written_bytes() -> u64 {
+    status("/proc/self/io", "wchar:").unwrap_or(0)
+}
+
 /// Memory that the system could still give away, in bytes.
 pub(crate) fn available_bytes() -> u64 {
     status("/proc/meminfo", "MemAvailable:").unwrap_or(0) * 1024
