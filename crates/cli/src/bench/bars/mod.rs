@@ -56,7 +56,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub(super) file_dir: Option<PathBuf>,
     /// Records of 16 + 200 bytes [default: 5M; 500k with --quick; bullet: what fits into half of the free
-    /// memory; dstore: 2M of 16 + 4096 bytes, 100k with --quick, fewer where there is less room; tiered: 2M, 200k with --quick]
+    /// memory; dstore: 2M of 16 + 4096 bytes, 100k with --quick, fewer where there is less room; tiered: 2M,
+    /// 200k with --quick]
     #[arg(long, value_parser = units::parse_count)]
     pub(super) records: Option<u64>,
     /// viper, tiered: operations of a repetition that does not go over all records [default: 1M; 300k with

@@ -1,4 +1,5 @@
-//! The bars of the engine `tiered`: against `viper`, caches that know more, bare writes to the disk, and Redis.
+//! The bars of the engine `tiered`: against `viper`, caches that know more, bare writes to the disk, and
+//! Redis.
 
 use super::Arguments;
 use crate::bench::store::{Store, ensure_directory};
