@@ -88,6 +88,8 @@ impl Everdram {
             options.max_bytes = bytes;
             // The pool's own lines must have room, too: it grows up to the limit by itself.
             options.initial_bytes = options.initial_bytes.min(bytes / 2);
+            // In steps that are small beside the limit: one that is larger than what is left is not taken.
+            options.chunk_bytes = options.chunk_bytes.min(bytes / 64);
         }
         options
     }

@@ -141,6 +141,15 @@ mod tests {
     }
 
     #[test]
+    fn calls_that_write_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let before = written_bytes();
+        fs::write(dir.path().join("file"), vec![7; 3 << 20]).unwrap();
+        let written = written_bytes() - before;
+        assert!(written >= 3 << 20, "{written}");
+    }
+
+    #[test]
     fn counts_only_grow() {
         let waiting = Waiting::of_this_thread();
         assert!(waiting.schedule.is_some());

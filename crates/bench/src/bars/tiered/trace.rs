@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn caches_keep_what_they_should() {
-        // Round and round: the one that was used last is the best to lose.
-        assert_eq!(shares("abcabcabcabc", 2, 4), (0.0, 0.5));
+        // Round and round: Belady has `a` and `b` each time, and never keeps `c`.
+        assert_eq!(shares("abcabcabcabc", 2, 4), (0.0, 5.0 / 8.0));
         assert_eq!(shares("abcabcabcabc", 3, 3), (1.0, 1.0));
         // LRU has `a` each time but the first; `c` and `d` come once.
         assert_eq!(shares("abacada", 2, 0), (3.0 / 7.0, 3.0 / 7.0));
