@@ -4,7 +4,7 @@ use crate::subject::{Client, Durability, Error, Opener, Subject};
 use crate::workload::corpus::{Corpus, Maker};
 use anyhow::{Context, ensure};
 use everdram::engine::EngineSession;
-use everdram::options::DstoreOptions;
+use everdram::options::{DstoreOptions, TieredOptions};
 use everdram::{EngineKind, Found, Medium, MediumChoice, Options, Session, Store, Ticket};
 use std::path::Path;
 
@@ -35,6 +35,10 @@ pub struct Everdram {
     pub checkpoint: bool,
     /// Delay model of the memory, by name.
     pub delay: Option<String>,
+    /// Limit of the pool in bytes, if it is to have one.
+    pub max_bytes: Option<u64>,
+    /// Settings of the engine `tiered`.
+    pub tiered: TieredOptions,
     /// Settings of the engine `dstore`.
     pub dstore: DstoreOptions,
     /// `dstore`: whether a crash is to find so many bytes in the logs. Half of the logs is more, so that no
@@ -53,6 +57,8 @@ impl Everdram {
             prefault: true,
             checkpoint: true,
             delay: None,
+            max_bytes: None,
+            tiered: TieredOptions::default(),
             dstore: DstoreOptions::default(),
             logged_bytes: None,
         }
@@ -66,6 +72,7 @@ impl Everdram {
         options.prefault = self.prefault;
         options.delay.clone_from(&self.delay);
         options.dstore.clone_from(&self.dstore);
+        options.tiered.clone_from(&self.tiered);
         if !self.checkpoint {
             options.checkpoint_bytes = 0;
         }
@@ -76,6 +83,13 @@ impl Everdram {
         } else if self.prefault {
             let wanted = records * (record_bytes as u64 + BESIDE_BYTES) * 5 / 4;
             options.initial_bytes = options.initial_bytes.max(wanted.next_multiple_of(1 << 20));
+        }
+        if let Some(bytes) = self.max_bytes {
+            options.max_bytes = bytes;
+            // The pool's own lines must have room, too: it grows up to the limit by itself.
+            options.initial_bytes = options.initial_bytes.min(bytes / 2);
+            // In steps that are small beside the limit: one that is larger than what is left is not taken.
+            options.chunk_bytes = options.chunk_bytes.min(bytes / 64);
         }
         options
     }

@@ -135,7 +135,13 @@ pub(crate) fn load(
     pool::run(ranges, load, || ()).map(|_| ())
 }
 
-fn load_range(subject: &dyn Subject, corpus: &Corpus, from: u64, to: u64) -> Result<(), Error> {
+/// As [`load`], of records `from..to`, by this thread.
+pub(crate) fn load_range(
+    subject: &dyn Subject,
+    corpus: &Corpus,
+    from: u64,
+    to: u64,
+) -> Result<(), Error> {
     let mut client = subject.client()?;
     let mut makers: Vec<Maker<'_>> = (0..LOAD_BATCH).map(|_| Maker::new(corpus)).collect();
     for at in (from..to).step_by(LOAD_BATCH as usize) {

@@ -22,6 +22,12 @@ pub(crate) fn private_bytes() -> u64 {
     status("/proc/self/status", "RssAnon:").unwrap_or(0) * 1024
 }
 
+/// Bytes that this process has handed to the kernel in calls that write: what was stored into mapped memory
+/// is not among them.
+pub(crate) fn written_bytes() -> u64 {
+    status("/proc/self/io", "wchar:").unwrap_or(0)
+}
+
 /// Memory that the system could still give away, in bytes.
 pub(crate) fn available_bytes() -> u64 {
     status("/proc/meminfo", "MemAvailable:").unwrap_or(0) * 1024
@@ -132,6 +138,15 @@ mod tests {
         let ran_ns = ran_ns(this_thread());
         assert!(ran_ns >= 10_000_000, "{ran_ns}");
         assert_eq!(super::ran_ns(u32::MAX), 0);
+    }
+
+    #[test]
+    fn calls_that_write_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let before = written_bytes();
+        fs::write(dir.path().join("file"), vec![7; 3 << 20]).unwrap();
+        let written = written_bytes() - before;
+        assert!(written >= 3 << 20, "{written}");
     }
 
     #[test]

@@ -89,6 +89,7 @@ named! {
     LogUsedBytes = "log_used_bytes": "bytes of records in logs",
     DramTotalBytes = "dram_total_bytes": "memory of the process, beside persistent memory",
     PmTotalBytes = "pm_total_bytes": "bytes of files that play persistent memory",
+    PmUsedBytes = "pm_used_bytes": "bytes of a pool that are in use",
     DiskTotalBytes = "disk_total_bytes": "bytes of files on the disk, or in its place",
     Amplification = "amplification": "bytes of all three for each byte of keys and values",
     LeastRate = "least_rate": "operations a second in the slowest moment, with a core",

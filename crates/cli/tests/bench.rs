@@ -273,3 +273,31 @@ fn what_makes_no_sense_is_a_usage_error() {
     let nowhere = dir.path().join("nowhere");
     assert_eq!(bench(&nowhere, &["run"]).status.code(), Some(2));
 }
+
+/// And `tiered`: where it is small, its figures say nothing, but each has one.
+#[test]
+fn the_bars_of_tiered_are_printed_with_their_verdicts() {
+    let [dir, disk] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let line = "bars --engine tiered --records 20k --ops 500 --seconds 0.05 --repeat 1 \
+                --only memory,fits,below,tail,restart --file-dir";
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let disk_path = disk.path().to_str().unwrap();
+    let table = bench_well(dir.path(), &[&words[..], &[disk_path]].concat());
+    for (bar, against) in [
+        ("DRAM a key", "viper"),
+        ("put, all in the pool", "viper"),
+        ("get from the log", "viper"),
+        ("p99.9", "viper"),
+        ("first answer", "viper"),
+    ] {
+        let line = table.lines().find(|line| line.contains(bar));
+        let line = line.unwrap_or_else(|| panic!("{bar} in {table}"));
+        let says = [" ok ", " short ", " not measured "];
+        assert!(says.iter().any(|word| line.contains(word)), "{line}");
+        assert!(line.contains(against), "{line}");
+    }
+    assert!(!table.contains("moves"), "not asked for: {table}");
+    for dir in [dir, disk] {
+        assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none());
+    }
+}

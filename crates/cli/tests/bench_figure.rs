@@ -406,3 +406,32 @@ fn what_cannot_be_is_said() {
     let (code, error) = run(&["--records", "1G"]);
     assert!(code == Some(1) && error.contains("MiB are free"), "{error}");
 }
+
+/// With 200,000 entries the pool has 2 MiB, of which everything is in use from some point on.
+#[test]
+fn a_pool_with_a_log_below_stops_growing() {
+    let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let output = bench("ndhedis-3", dir.path(), out.path(), &["--records", "200k"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    let rows = std::fs::read_to_string(out.path().join("ndhedis-3.jsonl")).unwrap();
+    let rows = row::read(&rows).unwrap();
+    let used = |system: &str| -> Vec<f64> {
+        let rows = rows.iter().filter(|row| row.subject == system);
+        rows.map(|row| row.get(Metric::PmUsedBytes).median)
+            .collect()
+    };
+    let (viper, tiered) = (used("viper"), used("tiered"));
+    assert_eq!((viper.len(), tiered.len()), (6, 6));
+    assert!(
+        viper.is_sorted() && viper[5] > 200_000.0 * 48.0,
+        "{viper:?}"
+    );
+    let most = f64::from(2 << 20);
+    assert!(tiered.iter().all(|used| *used <= most), "{tiered:?}");
+    assert!(
+        tiered[5] > most / 2.0 && tiered[0] < viper[0] * 1.1,
+        "{tiered:?}"
+    );
+    assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none());
+}

@@ -8,6 +8,7 @@ pub mod dstore;
 mod rates;
 mod scale;
 mod space;
+pub mod tiered;
 
 use crate::everdram::Everdram;
 use crate::fixture::{Fixture, Script};
@@ -21,6 +22,7 @@ use crate::workload::Workload;
 use crate::workload::corpus::Corpus;
 use crate::workload::sizes::Sizes;
 use everdram::Medium;
+use std::fmt::Display;
 use std::path::PathBuf;
 
 named! {
@@ -147,16 +149,35 @@ fn share(
 
 /// Something that must not be more than the bar, and is compared with nothing.
 fn at_most(group: Group, operation: &str, unit: &str, value: f64, most: f64) -> Verdict {
-    let value = Compared {
+    alone((group, operation), (value, unit), (0.0, Some(most)))
+}
+
+/// What is measured by itself.
+fn alone(
+    (group, says): (impl Display, &str),
+    (value, unit): (f64, &str),
+    bounds: (f64, Option<f64>),
+) -> Verdict {
+    let measured = Compared {
         made_of: Some((value, unit.into())),
-        ..Compared::new(operation, value)
+        ..Compared::new(says, value)
     };
-    Verdict::new(
-        (group.name(), operation),
-        vec![value],
-        (0.0, Some(most)),
-        true,
-    )
+    Verdict::new((&group.to_string(), says), vec![measured], bounds, true)
+}
+
+/// What is measured as a multiple of something else; 0 as `least`, and no `most`: no bar, for comparison.
+fn ratio(
+    (group, says): (impl Display, &str),
+    (one, unit): (f64, &str),
+    (other, name): (f64, &str),
+    bounds: (f64, Option<f64>),
+) -> Verdict {
+    let measured = Compared {
+        made_of: Some((one, unit.into())),
+        against: Some((other, name.into())),
+        ..Compared::new(says, one / other)
+    };
+    Verdict::new((&group.to_string(), says), vec![measured], bounds, true)
 }
 
 /// Something that was asked for and could not be measured, and why.

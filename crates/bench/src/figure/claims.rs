@@ -1,5 +1,6 @@
-//! What papers say of their figures, and bars set for the engines: a line of `bullet-claims.jsonl` or
-//! `dstore-claims.jsonl` each, in the order of the paper; and whether that is so in the rows.
+//! What papers say of their figures, and bars set for the engines: a line of `bullet-claims.jsonl`,
+//! `dstore-claims.jsonl` or `ndhedis-claims.jsonl` each, in the order of the paper; and whether that is so
+//! in the rows.
 //!
 //! A claim compares curves with another curve at one share of writes, or says something of the curves
 //! themselves. Its bounds are wider than the paper's figures: another machine is to show the same picture,
@@ -71,6 +72,7 @@ static CLAIMS: LazyLock<Vec<Claim>> = LazyLock::new(|| {
     let files = [
         include_str!("bullet-claims.jsonl"),
         include_str!("dstore-claims.jsonl"),
+        include_str!("ndhedis-claims.jsonl"),
     ];
     let read = |line| serde_json::from_str(line).expect("a claim");
     files

@@ -8,7 +8,7 @@ use super::store::{Data, For};
 use super::stream::Writes;
 use super::tails::{self, Calls};
 use super::workers::Workers;
-use super::{Measure, clients, footprint, overhead, restart, steps, summary};
+use super::{Measure, clients, footprint, growth, overhead, restart, steps, summary};
 use crate::latency::{ALL, add_percentiles, histogram};
 use crate::row::{Metric, Row, merged};
 use crate::subject::{Error, Subject};
@@ -63,8 +63,10 @@ fn turn(
     all: &mut [Histogram<u64>; 2],
 ) -> Result<Vec<Row>, Error> {
     let (settings, curve) = (data.settings, progress.curve);
-    if settings.figure.measure == Measure::Restart {
-        return restart::measure(data, progress);
+    match settings.figure.measure {
+        Measure::Restart => return restart::measure(data, progress),
+        Measure::Growth => return growth::measure(data, progress),
+        _ => {}
     }
     let what_for = match settings.figure.wants_own_process() {
         true => For::Room,
@@ -88,7 +90,7 @@ fn turn(
         Measure::Steps => steps::measure(data, store, progress),
         Measure::Footprint => footprint::measure(data, &filled, progress),
         Measure::Summary => summary::measure(data, filled, progress),
-        Measure::Restart => unreachable!("it opens its stores itself"),
+        Measure::Restart | Measure::Growth => unreachable!("they open their stores themselves"),
     }
 }
 

@@ -1,5 +1,5 @@
 //! The figures of papers, measured here. Which there are, what each measures and draws (`bullet.json`,
-//! `dstore.json`), and what the papers say of them (`bullet-claims.jsonl`, `dstore-claims.jsonl`) is data.
+//! `dstore.json`, `ndhedis.json`), and what the papers say of them (`bullet-claims.jsonl` and so on) is data.
 //!
 //! A worker is one thread with one client that between two requests takes its turn at the store's own work
 //! ([`crate::Client::turn`]). Systems take turns in several short rounds, each on a fresh store; what is said
@@ -8,6 +8,7 @@
 mod claims;
 mod clients;
 mod footprint;
+mod growth;
 mod jobs;
 mod measure;
 mod overhead;
@@ -80,7 +81,11 @@ struct Paper {
 }
 
 static PAPERS: LazyLock<Vec<Paper>> = LazyLock::new(|| {
-    let papers = [include_str!("bullet.json"), include_str!("dstore.json")];
+    let papers = [
+        include_str!("bullet.json"),
+        include_str!("dstore.json"),
+        include_str!("ndhedis.json"),
+    ];
     let read = |text| serde_json::from_str(text).expect("a description of a paper's figures");
     papers.into_iter().map(read).collect()
 });
@@ -122,6 +127,8 @@ pub struct Figure {
     /// Sizes of logs, where they are not the paper's usual one.
     #[serde(default)]
     log_mib: Vec<u64>,
+    /// Limit of a pool that has a log below it, for all records of the paper; less in proportion for fewer.
+    pool_bytes: Option<u64>,
     /// Sizes of the memtables of rivals, which then take part only if they have some; none = as always.
     #[serde(default)]
     memtable_mib: Vec<u64>,
@@ -167,6 +174,8 @@ pub enum Measure {
     Overhead,
     /// Bytes of DRAM, persistent memory and disk.
     Footprint,
+    /// Bytes of a pool that are in use, while a store is filled.
+    Growth,
     /// How long the steps of a put take.
     Steps,
     /// Opening after a clean stop and after a kill.

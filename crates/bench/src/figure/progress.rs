@@ -77,6 +77,9 @@ impl<'a> Progress<'a> {
             "rounds": settings.rounds,
             "seed": settings.seed,
         });
+        if let Some(bytes) = settings.limit_bytes() {
+            conditions["pool_bytes"] = bytes.into();
+        }
         if let Some(ground) = self.curve.ground {
             self.curve.describe(ground, &mut conditions);
         }

@@ -97,7 +97,21 @@ impl<'a> Opening<'a> {
         curve
             .system
             .set(&mut options, u32::try_from(curve.logs())?, curve.log_bytes);
-        options.dstore.data = self.beside.as_ref().map(|dir| dir.join("data"));
+        match curve.system {
+            System::Dstore(_) => {
+                options.dstore.data = self.beside.as_ref().map(|dir| dir.join("data"));
+            }
+            System::Tiered => {
+                options.tiered.below.clone_from(&self.beside);
+                if let Some(bytes) = settings.limit_bytes() {
+                    options.max_bytes = bytes;
+                    options.initial_bytes = bytes / 2;
+                    // In steps that are small beside it, so that it comes up to its limit.
+                    options.chunk_bytes = bytes / 16;
+                }
+            }
+            _ => {}
+        }
         options.reclaim_background = self.what_for != For::Kill;
         if curve.ground == Some(Ground::Files) {
             options.medium = MediumChoice::Only(Medium::File);

@@ -29,6 +29,10 @@ pub enum System {
     Bullet(BulletSystem),
     /// Of DStore's paper.
     Dstore(DstoreSystem),
+    /// In the place of PMDK/Redis of NDHedis' paper: everything is in persistent memory.
+    Viper,
+    /// NDHedis.
+    Tiered,
     /// Another store.
     Rival(&'static dyn Opener),
 }
@@ -40,6 +44,7 @@ impl System {
         match engine {
             EngineKind::Bullet => map(BulletSystem::ALL, System::Bullet),
             EngineKind::Dstore => map(DstoreSystem::ALL, System::Dstore),
+            EngineKind::Tiered => vec![System::Viper, System::Tiered],
             _ => Vec::new(),
         }
     }
@@ -50,6 +55,8 @@ impl System {
         match self {
             System::Bullet(system) => system.name(),
             System::Dstore(system) => system.name(),
+            System::Viper => EngineKind::Viper.name(),
+            System::Tiered => EngineKind::Tiered.name(),
             System::Rival(store) => store.name(),
         }
     }
@@ -76,7 +83,7 @@ impl System {
             System::Rival(_) => ground == Some(Ground::Disk),
             // The bounds, whose pools are opened once, exist on memory alone.
             System::Dstore(_) => ground != Some(Ground::Files) || self.is_opened_again(),
-            System::Bullet(_) => true,
+            System::Bullet(_) | System::Viper | System::Tiered => true,
         }
     }
 
@@ -98,7 +105,7 @@ impl System {
             System::Dstore(system) => {
                 !matches!(system, DstoreSystem::Volatile | DstoreSystem::Inline)
             }
-            System::Rival(_) => true,
+            System::Viper | System::Tiered | System::Rival(_) => true,
         }
     }
 
@@ -138,6 +145,8 @@ impl System {
                 options.dstore.logs = logs;
                 options.dstore.log_bytes = log_bytes;
             }
+            System::Viper => options.engine = Some(EngineKind::Viper),
+            System::Tiered => options.engine = Some(EngineKind::Tiered),
             System::Rival(_) => {}
         }
     }

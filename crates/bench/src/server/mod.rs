@@ -12,7 +12,7 @@ mod connection;
 mod contender;
 mod driver;
 mod load;
-mod process;
+pub(crate) mod process;
 mod running;
 mod table;
 mod wire;

@@ -23,23 +23,23 @@ const ASK_EVERY: Duration = Duration::from_millis(5);
 
 /// How a server is started: in a directory of its own, with these arguments and `--port`.
 #[derive(Clone, Debug)]
-pub(super) struct Starter {
-    pub(super) program: PathBuf,
-    pub(super) arguments: Vec<String>,
+pub(crate) struct Starter {
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<String>,
     /// Where the directory is made.
-    pub(super) place: PathBuf,
+    pub(crate) place: PathBuf,
 }
 
 /// A server that answers.
-pub(super) struct Process {
+pub(crate) struct Process {
     child: ChildGuard,
-    pub(super) port: u16,
+    pub(crate) port: u16,
     dir: Place,
 }
 
 impl Process {
     /// Starts a server on `core` and waits until it answers PING.
-    pub(super) fn start(starter: &Starter, core: Option<usize>) -> Result<Process, Error> {
+    pub(crate) fn start(starter: &Starter, core: Option<usize>) -> Result<Process, Error> {
         let dir = Place::within(&starter.place)?;
         let port = free_port()?;
         let log = File::create(dir.path().join("log"))?;
@@ -95,7 +95,7 @@ impl Process {
     }
 
     /// Asks the server to end, and waits for it.
-    pub(super) fn stop(mut self) -> Result<(), Error> {
+    pub(crate) fn stop(mut self) -> Result<(), Error> {
         let id = Pid::from_child(&self.child.0);
         // If it has ended by itself, its status says why.
         let _ = kill_process(id, Signal::TERM);

@@ -1,5 +1,5 @@
-//! `everdram bench figure`: a figure of Bullet's or DStore's paper measured on this machine, as tables, rows,
-//! a picture and a page.
+//! `everdram bench figure`: a figure of Bullet's, DStore's or NDHedis' paper measured on this machine, as
+//! tables, rows, a picture and a page.
 
 use super::rows;
 use super::store::{ensure_directory, rivals, stand_ins};
@@ -16,7 +16,7 @@ use std::process::Command;
 /// Letters in a line of a table: what terminals have, and what can be read.
 const LETTERS: usize = 100;
 
-/// A figure of Bullet's or DStore's paper, measured on this machine.
+/// A figure of Bullet's, DStore's or NDHedis' paper, measured on this machine.
 #[derive(clap::Args)]
 #[command(
     long_about = "Measures a figure of a paper on this machine, on emulated persistent memory with the delays of the \
@@ -38,6 +38,8 @@ const LETTERS: usize = 100;
                   dstore-t3  table 3: the steps of a write (in a build with --features steps)\n\
                   dstore-t4  table 4: opening after a clean stop, and after a kill\n\
                   dstore-t5  table 5: the worst of each system\n\n\
+                  NDHedis (SAC 2019, section 5), with keys of 16 bytes and values of 32:\n\
+                  ndhedis-3  persistent memory in use, of viper, and of tiered with a pool of 10 MB\n\n\
                   Keys are asked for by a zipfian distribution of 0.99. Bullet's systems: volatile, phash and hikv-ht \
                   are bounds; static, +lfr, +opt, +dyn and +wrc are its ladder, of which +wrc is all of it. DStore's: \
                   volatile and inline are bounds; physical, +logical, +dipper and +oe are its ladder, of which +oe is all \
@@ -61,7 +63,7 @@ const LETTERS: usize = 100;
                   everdram bench figure dstore-1 --quick --data-dir ."
 )]
 pub(crate) struct Arguments {
-    /// Which one: bullet-5 to bullet-9, dstore-1, dstore-5 to dstore-10, or dstore-t3 to dstore-t5.
+    /// Which one: bullet-5 to bullet-9, dstore-1, dstore-5 to dstore-10, dstore-t3 to dstore-t5, ndhedis-3.
     #[arg(value_parser = Figure::find)]
     figure: &'static Figure,
     /// Smaller and shorter, for a first look.
@@ -91,7 +93,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     rounds: Option<usize>,
     /// Systems: of Bullet volatile, phash, hikv-ht, static, +lfr, +opt, +dyn, +wrc; of DStore volatile,
-    /// inline, physical, +logical, +dipper, +oe, cow, and names of rivals [default: those of the figure]
+    /// inline, physical, +logical, +dipper, +oe, cow, and names of rivals; of NDHedis viper, tiered [default:
+    /// those of the figure]
     #[arg(long, value_delimiter = ',')]
     systems: Vec<String>,
     /// DStore: what stores lie on: a, b, c [default: a; with --data-dir those of the figure]

@@ -55,6 +55,12 @@ pub(crate) struct Store {
     /// Engine dstore: bytes that a crash is to find in the logs.
     #[arg(long, hide = true)]
     pub(crate) logged_bytes: Option<u64>,
+    /// Limit of everdram's pool in bytes.
+    #[arg(long, hide = true)]
+    pub(crate) max_bytes: Option<u64>,
+    /// Engine tiered: the directory of its log.
+    #[arg(long, hide = true)]
+    pub(crate) below: Option<PathBuf>,
     /// Seed of all choices.
     #[arg(long, default_value_t = 42)]
     pub(crate) seed: u64,
@@ -125,6 +131,8 @@ impl Store {
             data_delay: None,
             log_bytes: None,
             logged_bytes: None,
+            max_bytes: None,
+            below: None,
             seed,
         }
     }
@@ -151,10 +159,12 @@ impl Store {
             checkpoint: !self.no_checkpoint,
             delay: self.delay.clone(),
             logged_bytes: self.logged_bytes,
+            max_bytes: self.max_bytes,
             ..Everdram::on(self.medium)
         };
         opener.dstore.data_delay.clone_from(&self.data_delay);
         opener.dstore.log_bytes = self.log_bytes.unwrap_or(opener.dstore.log_bytes);
+        opener.tiered.below.clone_from(&self.below);
         Ok(Box::new(opener))
     }
 
@@ -210,6 +220,7 @@ impl Store {
         let optional = [
             ("--delay", self.delay.clone()),
             ("--data-delay", self.data_delay.clone()),
+            ("--max-bytes", self.max_bytes.map(|bytes| bytes.to_string())),
             ("--log-bytes", self.log_bytes.map(|bytes| bytes.to_string())),
             (
                 "--logged-bytes",
@@ -224,12 +235,15 @@ impl Store {
             ("--grow", self.grow),
             ("--no-checkpoint", self.no_checkpoint),
         ];
+        let below = self.below.iter();
+        let below = below.flat_map(|path| ["--below".into(), path.into()]);
         let named = named
             .into_iter()
             .chain(optional)
             .flat_map(|(name, value)| [name.into(), value.into()]);
         let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
         named
+            .chain(below)
             .chain(flags.map(|(flag, _)| OsString::from(flag)))
             .chain(["--dir".into(), dir.into()])
             .collect()

@@ -15,6 +15,7 @@ use crate::verdict::{Compared, Verdict};
 use crate::workload::Workload;
 use crate::workload::corpus::Maker;
 use anyhow::{Context, ensure};
+use std::fmt::Display;
 use std::fs::File;
 use std::ops::Bound;
 use std::path::Path;
@@ -134,8 +135,8 @@ fn in_turns<const BARES: usize>(
 }
 
 /// A percentile against that of other calls; not measured if too few calls are beyond it.
-pub(super) fn percentile(
-    (group, what): (Group, &str),
+pub(in crate::bars) fn percentile(
+    (group, what): (impl Display, &str),
     ours: &Latencies,
     (name, others): (&str, &Latencies),
     quantile: f64,
@@ -152,7 +153,8 @@ pub(super) fn percentile(
         against: Some((other, name.into())),
         ..Compared::new(&says, one / other)
     };
-    Verdict::new((group.name(), &says), vec![measured], bounds, is_enough)
+    let group = group.to_string();
+    Verdict::new((&group, &says), vec![measured], bounds, is_enough)
 }
 
 pub(super) fn threads(

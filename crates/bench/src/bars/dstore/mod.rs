@@ -11,12 +11,15 @@ mod restart;
 mod room;
 mod tails;
 
+pub(super) use calls::percentile;
+
+use super::{alone, ratio};
 use crate::named::named;
 use crate::pass::Passed;
 use crate::process::Waited;
 use crate::recovery::Recovery;
 use crate::subject::Error;
-use crate::verdict::{Compared, Verdict};
+use crate::verdict::Verdict;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -149,32 +152,4 @@ pub fn measure(settings: &Settings, host: &mut dyn Host) -> Result<Outcome, Erro
         measure(settings, host, &mut outcome)?;
     }
     Ok(outcome)
-}
-
-/// What is measured as a multiple of something else; 0 as `least`, and no `most`: no bar, for comparison.
-fn ratio(
-    (group, says): (Group, &str),
-    (one, unit): (f64, &str),
-    (other, name): (f64, &str),
-    bounds: (f64, Option<f64>),
-) -> Verdict {
-    let measured = Compared {
-        made_of: Some((one, unit.into())),
-        against: Some((other, name.into())),
-        ..Compared::new(says, one / other)
-    };
-    Verdict::new((group.name(), says), vec![measured], bounds, true)
-}
-
-/// What is measured by itself.
-fn alone(
-    (group, says): (Group, &str),
-    (value, unit): (f64, &str),
-    bounds: (f64, Option<f64>),
-) -> Verdict {
-    let measured = Compared {
-        made_of: Some((value, unit.into())),
-        ..Compared::new(says, value)
-    };
-    Verdict::new((group.name(), says), vec![measured], bounds, true)
 }

@@ -17,6 +17,10 @@ const POOL_BYTES_A_RECORD: u64 = 320;
 const DRAM_BYTES_A_RECORD: u64 = 320;
 /// Bytes of a pool beside records and logs, and of a process beside its store.
 const BESIDE_BYTES: u64 = 128 << 20;
+/// Percent of the records at which a store that is filled is looked at.
+pub(super) const PERCENTS: [u64; 6] = [5, 10, 25, 50, 75, 100];
+/// The least limit of a pool that has a log below it.
+const LIMIT_BYTES: u64 = 2 << 20;
 /// Disks write whole blocks.
 const BLOCK_BYTES: u64 = 4096;
 /// What a rival takes on a disk for each byte of data, before it has compacted; and of memory as its cache.
@@ -272,6 +276,7 @@ impl Settings {
             Measure::Phases => self.writes.len(),
             Measure::Clients => self.clients.len() * self.writes.len(),
             Measure::Restart => 2,
+            Measure::Growth => PERCENTS.len(),
             Measure::Overhead | Measure::Footprint | Measure::Steps => 1,
             Measure::Summary => 3,
         };
@@ -301,6 +306,12 @@ impl Settings {
             Some(Ground::Files) => needs.disk = 2 * pool + data,
         }
         needs
+    }
+
+    /// Limit of a pool that has a log below it.
+    pub(super) fn limit_bytes(&self) -> Option<u64> {
+        let bytes = self.figure.pool_bytes? * self.records / self.paper().records;
+        Some(bytes.max(LIMIT_BYTES))
     }
 
     /// Bytes of the pool of a system.

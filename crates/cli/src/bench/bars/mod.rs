@@ -3,6 +3,7 @@
 
 mod bullet;
 mod dstore;
+mod tiered;
 
 use super::store::{Store, ensure_directory};
 use super::{recovery, rows};
@@ -32,6 +33,11 @@ use std::str::FromStr;
                   bytes an object, values of 64 KiB against the engine viper and against Redis. Percentiles and rates \
                   leave out what waited for a core. The bars hold for a quiet machine: `modelled` ones spin for a disk \
                   that is not there, and want a core more for the checkpoint.\n\n\
+                  With --engine tiered: its calls where everything fits the pool against the engine viper; with four times \
+                  as many records as the pool holds, how often the pool has what is asked for, against exact LRU and \
+                  Belady's choice over the same trace; gets from the log; bytes to the log; moves of records; its slowest \
+                  puts; a flood of puts against bare writes to the disk; its restart after a kill, against viper and \
+                  against a redis-server that loads the same keys from its append-only files; DRAM a key.\n\n\
                   viper needs memory for the records several times over: 5M take some 4 GiB, the group `large` 12 GiB. \
                   dstore takes half of the free memory and of the free disk, at most.\n\n\
                   Examples:\n  \
@@ -46,18 +52,20 @@ pub(crate) struct Arguments {
     /// The engine whose bars are measured.
     #[arg(long, default_value_t, value_parser = engine())]
     engine: EngineKind,
-    /// dstore: a directory on a disk [default: .]
+    /// dstore, tiered: a directory on a disk [default: .]
     #[arg(long)]
     pub(super) file_dir: Option<PathBuf>,
     /// Records of 16 + 200 bytes [default: 5M; 500k with --quick; bullet: what fits into half of the free
-    /// memory; dstore: 2M of 16 + 4096 bytes, 100k with --quick, fewer where there is less room]
+    /// memory; dstore: 2M of 16 + 4096 bytes, 100k with --quick, fewer where there is less room; tiered: 2M,
+    /// 200k with --quick]
     #[arg(long, value_parser = units::parse_count)]
     pub(super) records: Option<u64>,
-    /// viper: operations of a repetition that does not go over all records [default: 1M; 300k with --quick]
+    /// viper, tiered: operations of a repetition that does not go over all records [default: 1M; 300k with
+    /// --quick]
     #[arg(long, value_parser = units::parse_count)]
     pub(super) ops: Option<u64>,
-    /// bullet, dstore: seconds of each point in each repetition [default: 2, dstore 3; 0.5 with --quick];
-    /// dstore watches throughput 20 times as long, 6 times with --quick
+    /// bullet, dstore, tiered: seconds of each point in each repetition [default: 2, dstore and tiered 3; 0.5
+    /// with --quick]; dstore watches throughput 20 times as long, 6 times with --quick
     #[arg(long)]
     pub(super) seconds: Option<f64>,
     /// Repetitions.
@@ -68,7 +76,8 @@ pub(crate) struct Arguments {
     pub(super) seed: u64,
     /// Groups to measure, of viper: put, overwrite, get, absent, update, delete, ycsb, batch, sizes, threads,
     /// large, space, recovery, tail; of dstore: put, checkpoints, cow, steady, threads, get, cold, cpu,
-    /// traffic, recovery, space, large, server, range [default: all]
+    /// traffic, recovery, space, large, server, range; of tiered: memory, fits, hits, below, written, moves,
+    /// tail, flood, restart [default: all]
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Fewer records and operations, for a first look.
@@ -125,10 +134,12 @@ impl Arguments {
         let records = self.records.unwrap_or(records);
         let operations = self.ops.unwrap_or(operations);
         if self.seconds.is_some() {
-            return Err(usage("--seconds: only with --engine bullet or dstore"));
+            return Err(usage(
+                "--seconds: only with --engine bullet, dstore or tiered",
+            ));
         }
         if self.file_dir.is_some() {
-            return Err(usage("--file-dir: only with --engine dstore"));
+            return Err(usage("--file-dir: only with --engine dstore or tiered"));
         }
         if records < 100 || operations < 100 || self.repeat == 0 {
             return Err(usage(
@@ -173,6 +184,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             return write(arguments, &bullet::measure(arguments)?);
         }
         EngineKind::Dstore => return write(arguments, &dstore::measure(arguments)?),
+        EngineKind::Tiered => return write(arguments, &tiered::measure(arguments)?),
         _ => {}
     }
     let settings = arguments.settings()?;
