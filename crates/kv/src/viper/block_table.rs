@@ -497,12 +497,21 @@ impl Blocks {
     fn grow_alone(&self, wanted: u64, least: u64, touch: bool) -> Result<(), Error> {
         // Extents are whole pages of the pool, whatever the size of a block.
         let bytes = |blocks: u64| (blocks * self.geometry.block_bytes).next_multiple_of(POOL_PAGE);
-        let (wanted, least) = (bytes(wanted), bytes(least));
         let align = self.geometry.block_bytes;
         let end = self.ranges().last().map_or(0, |range| u64::from(range.end));
-        if end + wanted / align + 2 > self.max_blocks {
+        // The last step is as long as there is room for.
+        let room = self.max_blocks.saturating_sub(end + 2);
+        let is_beyond = |blocks: u64| bytes(blocks) / align > room;
+        if is_beyond(least) {
             return Err(Error::NoSpace("the pool's size limit is reached".into()));
         }
+        let wanted = match is_beyond(wanted) {
+            true => (least..=room)
+                .rfind(|&blocks| !is_beyond(blocks))
+                .unwrap_or(least),
+            false => wanted,
+        };
+        let (wanted, least) = (bytes(wanted), bytes(least));
         let extent = match self.pool.allocate(OWNER, wanted, align) {
             Ok(extent) => extent,
             // A nearly full disk may still hold a smaller step.

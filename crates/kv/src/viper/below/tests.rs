@@ -122,6 +122,27 @@ fn what_is_read_stays_as_the_policy_says() {
     }
 }
 
+/// The last step of growth is as long as there is room for: a pool whose limit is no multiple of a step uses
+/// what it may have.
+#[test]
+fn a_pool_grows_up_to_its_limit() {
+    let directory = TempDir::new_in("/dev/shm").unwrap();
+    let options = Options {
+        initial_bytes: 6 << 20,
+        chunk_bytes: 64 << 20,
+        max_bytes: 12 << 20,
+        ..options()
+    };
+    let store = Store::open(directory.path().join("pool"), &options).unwrap();
+    let mut session = store.session().unwrap();
+    for number in 0..60_000u32 {
+        session.put(&number.to_le_bytes(), &[7; 400]).unwrap();
+    }
+    let stats = store.stats();
+    assert!(stats.own("evicted_records").unwrap() > 0);
+    assert!(stats.pool_bytes > 11 << 20, "{}", stats.pool_bytes);
+}
+
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
