@@ -11,8 +11,8 @@ use crate::viper::record::{Order, RecordKind};
 use crate::viper::session::{Pending, Replaced, ViperSession};
 
 impl Below {
-    /// Whether a key of the log that was read now is to come back: the second time that it is missed in a while,
-    /// counted from when it left.
+    /// Whether a key of the log that was read now is to come back: when it is missed twice in a while, or
+    /// once soon after it left.
     pub(in crate::viper) fn wants_back(&self, hash: KeyHash) -> bool {
         self.promotes && {
             let was_missed = self.ghosts.has(hash.0);
