@@ -452,6 +452,11 @@ impl Blocks {
         bytes / self.geometry.block_bytes
     }
 
+    /// Whether the pool has more than half of the blocks that it may have.
+    pub(super) fn is_half_grown(&self) -> bool {
+        self.total() * 2 > self.max_blocks
+    }
+
     /// Grows the pool by part of a step (at least `blocks` blocks), because a writer is waiting. One thread
     /// grows the pool; others wait for it.
     ///
@@ -499,26 +504,23 @@ impl Blocks {
         let bytes = |blocks: u64| (blocks * self.geometry.block_bytes).next_multiple_of(POOL_PAGE);
         let align = self.geometry.block_bytes;
         let end = self.ranges().last().map_or(0, |range| u64::from(range.end));
-        // The last step is as long as there is room for.
-        let room = self.max_blocks.saturating_sub(end + 2);
-        let is_beyond = |blocks: u64| bytes(blocks) / align > room;
+        let is_beyond = |blocks: u64| end + bytes(blocks) / align + 2 > self.max_blocks;
         if is_beyond(least) {
             return Err(Error::NoSpace("the pool's size limit is reached".into()));
         }
-        let wanted = match is_beyond(wanted) {
-            true => (least..=room)
-                .rfind(|&blocks| !is_beyond(blocks))
-                .unwrap_or(least),
-            false => wanted,
-        };
-        let (wanted, least) = (bytes(wanted), bytes(least));
-        let extent = match self.pool.allocate(OWNER, wanted, align) {
-            Ok(extent) => extent,
-            // A nearly full disk may still hold a smaller step.
-            Err(everdram_pm::Error::NoSpace { .. }) if least < wanted => {
-                self.pool.allocate(OWNER, least, align).map_err(no_space)?
+        // Near the limit, or on a nearly full disk, there may be room for a smaller step.
+        let mut blocks = wanted.max(least);
+        while is_beyond(blocks) {
+            blocks = (blocks / 2).max(least);
+        }
+        let extent = loop {
+            match self.pool.allocate(OWNER, bytes(blocks), align) {
+                Err(everdram_pm::Error::NoSpace { .. }) if blocks > least => {
+                    blocks = (blocks / 2).max(least);
+                }
+                Err(error) => return Err(no_space(error)),
+                Ok(extent) => break extent,
             }
-            Err(error) => return Err(no_space(error)),
         };
         if touch {
             self.pool.prefault(extent.at, extent.bytes);

@@ -224,6 +224,10 @@ impl ViperSession {
             // Such a key never leaves the pool.
             return Ok(());
         }
+        if !self.engine.durable_at_fence {
+            // Of the key there may be older records whose marks are not durable.
+            self.engine.deferred_marks.note_removal();
+        }
         let order = Order::new(version, true);
         let write = |session: &mut Self| session.write(RecordKind::Grave, key, b"", 0, order);
         let location = match write(self) {

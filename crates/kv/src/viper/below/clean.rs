@@ -69,7 +69,9 @@ impl Below {
             self.append_again(viper, session, batch)?;
             rest = later;
         }
-        // What the index leads to now must be durable before the file goes.
+        // What the index leads to now must be durable before the file goes, and so must the marks of older
+        // records of a key that has expired.
+        viper.fence_marks(session);
         viper.pool.sync()?;
         let epoch = viper.epochs.advance();
         viper.wait_for_readers(epoch);
@@ -152,6 +154,9 @@ impl Below {
 
     /// Removes a held key from the index that has expired. The caller appends the removal.
     fn remove_expired(&self, viper: &Viper, session: &ViperSession, one: &Kept, from: Location) {
+        if !viper.durable_at_fence {
+            viper.deferred_marks.note_removal();
+        }
         viper.stripes.next_version(viper.stripe(one.hash));
         let removed = viper.index.remove(one.hash, from, &Ordered::when_found());
         assert!(removed, "the index changed under a held key lock");

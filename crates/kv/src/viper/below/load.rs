@@ -77,13 +77,16 @@ pub(in crate::viper) fn load(
         }
         work();
     });
+    if let Some(error) = failure.into_inner() {
+        return Err(error);
+    }
     let (entered, mut losers) = sums.into_inner();
     found.inserted = found
         .inserted
         .checked_add_signed(entered)
-        .expect("the log takes no keys away that it has not brought");
+        .expect("the log takes no keys away that nobody has");
     found.losers.append(&mut losers);
-    failure.into_inner().map_or(Ok(()), Err)
+    Ok(())
 }
 
 /// One of the threads that read the log.
@@ -95,7 +98,7 @@ struct Loader<'a> {
     covers: &'a RwLock<Covers>,
     /// No entry has a greater version.
     clock: u64,
-    /// Keys entered, less those that were removed again.
+    /// Keys entered, less those that were removed.
     entered: i64,
     /// Records of tier 1 of which the log has a later state.
     losers: Vec<u64>,
@@ -132,14 +135,14 @@ impl Loader<'_> {
         let scratch = &mut self.session.scratch;
         let current = look_up(self.viper, &self.session.slot, hash, key, scratch)?;
         let current = current.map(|(location, _, record)| (location, record));
+        // Of the same order, what is in the pool counts: it was moved there from here.
         let is_outdone = current
             .as_ref()
-            .is_some_and(|(_, record)| record.stamp.order() > order);
+            .is_some_and(|(at, record)| (record.stamp.order(), !is_below(*at)) > (order, false));
         let Some(location) = read.location.filter(|_| read.value().is_some()) else {
-            // A removal. What tier 1 has of the key is newer, or has the same order and was moved from here.
+            // A removal. A record of the pool that is older has lost its mark.
             cover(&mut self.covers.write(), key, order);
             if let Some((old, record)) = current
-                && is_below(old)
                 && !is_outdone
             {
                 self.remove(hash, old, &record);
@@ -163,10 +166,7 @@ impl Loader<'_> {
                 let synced = Ordered::when_found();
                 let replaced = self.viper.index.replace(hash, old, location, &synced);
                 assert!(replaced, "the index changed under a held key lock");
-                match is_below(old) {
-                    true => self.stale(Some(old), u64::from(record.bytes)),
-                    false => self.losers.push(old.get() * UNIT),
-                }
+                self.lose(old, &record);
                 Ok(())
             }
             None => self.insert(hash, location),
@@ -178,7 +178,15 @@ impl Loader<'_> {
         let removed = self.viper.index.remove(hash, old, &synced);
         assert!(removed, "the index changed under a held key lock");
         self.entered -= 1;
-        self.stale(Some(old), u64::from(record.bytes));
+        self.lose(old, record);
+    }
+
+    /// Notes that a record, wherever it is, does not count any more.
+    fn lose(&mut self, old: Location, record: &Record) {
+        match is_below(old) {
+            true => self.stale(Some(old), u64::from(record.bytes)),
+            false => self.losers.push(old.get() * UNIT),
+        }
     }
 
     fn insert(&mut self, hash: KeyHash, location: Location) -> Result<(), Error> {

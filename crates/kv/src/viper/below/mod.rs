@@ -288,7 +288,7 @@ impl Below {
     /// Notes that the record at byte `at` of the pool was read. Whether it is to be written again for that.
     #[inline]
     pub(super) fn touch(&self, space: &Space, at: u64) -> bool {
-        if !self.is_used() {
+        if !self.is_used() && !space.blocks.is_half_grown() {
             return false;
         }
         let block = space.blocks.number(at);

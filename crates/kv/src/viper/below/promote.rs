@@ -72,7 +72,9 @@ impl ViperSession {
         let is_from_below = is_below(old.location);
         // What was edited in place has a later version than its record, and pieces stay where they are.
         let is_plain = old.chain.is_none() && old.version == old.stamp.version;
-        let Some(moves) = old.stamp.moves.checked_add(1) else {
+        // The record may be on its way to the log at this moment, as one move more.
+        let more = if is_from_below { 1 } else { 2 };
+        let Some(moves) = old.stamp.moves.checked_add(more) else {
             return Ok(None);
         };
         if old.expired || !is_plain {

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 
 fn options() -> Options {
@@ -119,6 +120,50 @@ fn what_is_read_stays_as_the_policy_says() {
         drop(session);
         store.close().unwrap();
         compare(&open(directory.path()), &model);
+    }
+}
+
+/// Keys are read, and written again for that, while they are on their way to the log: no restart takes one of
+/// the two for the removal of the other.
+#[test]
+fn reads_that_write_lose_nothing() {
+    const KEYS: u32 = 60_000;
+    for policy in [Policy::Lru, Policy::S3Fifo] {
+        let directory = TempDir::new_in("/dev/shm").unwrap();
+        let mut options = options();
+        options.tiered.policy = policy;
+        let store = Store::open(directory.path().join("pool"), &options).unwrap();
+        let written = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for reader in 0..2 {
+                let (store, written) = (&store, &written);
+                scope.spawn(move || {
+                    let mut session = store.session().unwrap();
+                    let mut random = StdRng::seed_from_u64(reader);
+                    loop {
+                        let count = written.load(Ordering::Relaxed);
+                        if count == KEYS {
+                            break;
+                        }
+                        // Some of those that are about to leave.
+                        let number = count.saturating_sub(random.random_range(1..8000));
+                        let found = session.get(&number.to_le_bytes()).unwrap();
+                        assert!(number >= count || found.is_some(), "key {number}");
+                    }
+                });
+            }
+            let mut session = store.session().unwrap();
+            for number in 0..KEYS {
+                session.put(&number.to_le_bytes(), &[7; 200]).unwrap();
+                written.store(number + 1, Ordering::Relaxed);
+            }
+        });
+        println!("{policy:?}: {:?}", store.stats().own);
+        assert_eq!(store.len(), u64::from(KEYS));
+        store.close().unwrap();
+        let store = open(directory.path());
+        assert_eq!(store.len(), u64::from(KEYS), "{policy:?}");
+        assert!(store.check().unwrap().findings.is_empty());
     }
 }
 
