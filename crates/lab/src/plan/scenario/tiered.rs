@@ -16,7 +16,7 @@ const OTHERS: std::ops::Range<Key> = 4..12;
 
 /// All of them, on one medium.
 pub(super) fn all(medium: Medium) -> Vec<Scenario> {
-    let stories: [(&str, Story); 4] = [
+    let stories: [(&str, Story); 5] = [
         ("keys that came back by a read are removed", read_back),
         ("a key that replaced one of the log expires", expired),
         (
@@ -24,6 +24,7 @@ pub(super) fn all(medium: Medium) -> Vec<Scenario> {
             cleaned,
         ),
         ("a batch over both tiers is removed again", batches),
+        ("the mark of a record in an open block is lost", left_open),
     ];
     let told = stories.map(|(name, story)| {
         Scenario::new(
@@ -97,5 +98,16 @@ fn batches(values: &mut Values) -> Calls {
         calls.push((1, Call::Kill));
         pass(values, &mut calls, 1);
     }
+    calls
+}
+
+/// Session 1 leaves its block open, with the first record of key 0. What replaced that record leaves the pool,
+/// and so does the removal, until the log has neither.
+fn left_open(values: &mut Values) -> Calls {
+    let mut calls = vec![(1, put(values, 0, WIDE)), (0, put(values, 0, WIDE))];
+    pass(values, &mut calls, 2);
+    calls.push((0, Call::Delete(0)));
+    pass(values, &mut calls, 8);
+    calls.push((0, Call::Get(0)));
     calls
 }
