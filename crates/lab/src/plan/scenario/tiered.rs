@@ -101,8 +101,8 @@ fn batches(values: &mut Values) -> Calls {
     calls
 }
 
-/// Session 1 leaves its block open, with the first record of key 0. What replaced that record leaves the pool,
-/// and so does the removal, until the log has neither.
+/// Session 1 leaves its block open, with the first record of key 0. What replaced that record leaves the
+/// pool, and so does the removal, until the log has neither.
 fn left_open(values: &mut Values) -> Calls {
     let mut calls = vec![(1, put(values, 0, WIDE)), (0, put(values, 0, WIDE))];
     pass(values, &mut calls, 2);
