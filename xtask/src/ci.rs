@@ -72,7 +72,7 @@ const LAB: [Step; 3] = [
     Step::tests(
         "moments",
         Under::Plain,
-        180,
+        420,
         "test --package everdram --features lab --lib --test moments --test restart",
     ),
     Step::tests(
@@ -86,7 +86,7 @@ const LAB: [Step; 3] = [
 
 /// Bugs that are planted, a few of them each day, and holes of the published designs, each every third day:
 /// whether the lab still has teeth.
-const MUTANTS: Step = Step::check("planted bugs", 900, "xtask mutants --quick");
+const MUTANTS: Step = Step::check("planted bugs", 1200, "xtask mutants --quick");
 
 /// Everything.
 pub(crate) fn ci() -> ExitCode {

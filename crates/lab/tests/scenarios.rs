@@ -12,7 +12,7 @@ use everdram_lab::scenario;
 
 /// Images of a run, beside those of crashes during recovery.
 const IMAGES: u64 = if cfg!(feature = "thorough") {
-    10_000
+    3_000
 } else {
     1_000
 };
