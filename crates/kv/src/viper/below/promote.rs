@@ -1,4 +1,4 @@
-//! Reads that write: a key that is read again soon after it left comes back to the pool, and with the policy
+//! Reads that write: a key that is missed twice in a while comes back to the pool, and with the policy
 //! `lru` a record of the older half of the pool moves to the young end. The new record has the version of the
 //! old one, and covers its entry of the log.
 
