@@ -126,7 +126,7 @@ pub(crate) struct Layer {
     #[arg(long, env = "EVERDRAM_BELOW", value_name = "PATH")]
     below: Option<PathBuf>,
     /// Engine tiered: keys of the log come back to the pool when they are written (update), or also when they
-    /// are read again soon after they left (second-read) [default: second-read]
+    /// are read twice in a while, or once soon after they left (second-read) [default: second-read]
     #[arg(long, env = "EVERDRAM_TIER_PROMOTE", value_name = "WHEN")]
     tier_promote: Option<String>,
     /// Engine tiered: which records leave the pool first (s3fifo, clock, fifo); with lru, the paper's

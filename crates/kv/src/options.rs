@@ -169,7 +169,7 @@ impl std::str::FromStr for Policy {
 pub enum Promote {
     /// Those that are written, as in the paper (section 3.2).
     Update,
-    /// Those, and keys that are read again soon after they left.
+    /// Those, and keys that are read twice in a while, or once soon after they left.
     #[default]
     SecondRead,
 }
