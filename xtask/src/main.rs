@@ -7,6 +7,7 @@ mod cargo;
 mod child;
 mod ci;
 mod circles;
+mod findings;
 mod fuzz;
 mod instructions;
 mod mutants;

@@ -1,6 +1,7 @@
 //! Runs steps and counts their results.
 
 use crate::child::{self, Lines};
+use crate::findings::Findings;
 use crate::step::{Counts, Step};
 use crate::{fuzz, tidy, vm};
 use std::io::Write;
@@ -15,6 +16,8 @@ pub(crate) struct Tally {
     passed: u64,
     failed: u64,
     failed_steps: Vec<&'static str>,
+    /// What the failed steps found, repeated at the end: a reader may have nothing but the last lines.
+    findings: Vec<String>,
     /// Steps left out, and why.
     skipped: Vec<String>,
 }
@@ -27,6 +30,7 @@ impl Default for Tally {
             passed: 0,
             failed: 0,
             failed_steps: Vec::new(),
+            findings: Vec::new(),
             skipped: Vec::new(),
         }
     }
@@ -49,6 +53,7 @@ impl Tally {
         let findings = tidy::check();
         findings.iter().for_each(|finding| println!("{finding}"));
         self.count_step("tidy", findings.is_empty(), begun);
+        self.findings.extend(findings);
     }
 
     /// Runs steps that need something which may be missing. If it is, prints how to get it and goes on.
@@ -77,6 +82,7 @@ impl Tally {
         let outcome = fuzz::minute();
         if let Err(what) = &outcome {
             println!("{what}");
+            self.findings.push(what.clone());
         }
         self.count_step("fuzz", outcome.is_ok(), begun);
     }
@@ -106,6 +112,7 @@ impl Tally {
         println!("== {}: cargo {}", step.name, step.words().join(" "));
         let limit = self.bounded.then(|| step.limit());
         let (mut passed, mut failed, mut lines) = (0, 0, Lines::default());
+        let mut findings = Findings::default();
         let ended = child::follow(&mut step.command(), limit, &mut |bytes| {
             // Pass beginnings of lines on at once. If a test hangs, its name is all that shows.
             let mut here = std::io::stdout();
@@ -114,20 +121,25 @@ impl Tally {
                 let (more_passed, more_failed) = test_result(line).unwrap_or_default();
                 passed += more_passed;
                 failed += more_failed;
+                findings.hear(line);
             });
         });
         let mut success = ended.as_ref().is_ok_and(|status| status.success());
         if let Err(trouble) = ended {
             println!("\n{} {trouble}", step.name);
+            findings.note(format!("it {trouble}"));
         }
-        if step.counts == Counts::Step {
-            return self.count_step(step.name, success, begun);
-        }
-        if success && passed + failed == 0 {
+        if step.counts == Counts::Tests && success && passed + failed == 0 {
             println!("{}: no test ran", step.name);
             success = false;
         }
-        self.count_tests(step.name, success, (passed, failed), begun);
+        if !success {
+            self.findings.extend(findings.of(step.name));
+        }
+        match step.counts {
+            Counts::Step => self.count_step(step.name, success, begun),
+            Counts::Tests => self.count_tests(step.name, success, (passed, failed), begun),
+        }
     }
 
     fn count_tests(
@@ -167,6 +179,7 @@ impl Tally {
         if !self.skipped.is_empty() {
             println!("skipped: {}", self.skipped.join("; "));
         }
+        self.findings.iter().for_each(|line| println!("{line}"));
         if !self.failed_steps.is_empty() {
             println!("failed: {}", self.failed_steps.join("; "));
         }

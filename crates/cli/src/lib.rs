@@ -42,8 +42,8 @@ use std::process::ExitCode;
                   See it survive:   everdram demo\n\
                   Use it:           everdram serve --pool ./data\n\
                   Know your disk:   everdram doctor .",
-    after_help = "Exit codes: 0 all is well; 1 data lost or damaged, or the work failed; 2 usage; 3 saved, but not all of it; 130 \
-                  interrupted.",
+    after_help = "Exit codes: 0 all is well; 1 data lost or damaged, or the work failed; 2 usage; 3 saved or \
+                  tested, but not all of it; 130 interrupted.",
     propagate_version = true,
     max_term_width = 100
 )]
@@ -68,7 +68,7 @@ enum Command {
 /// Exit code after Ctrl-C, as in shells.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Exit code of an export that saved everything it could of a damaged pool.
+/// Exit code of a command that did all it could, which is not all that was asked for.
 pub(crate) const INCOMPLETE: u8 = 3;
 
 /// The result of a command.
@@ -78,7 +78,8 @@ pub(crate) enum Outcome {
     Sound,
     /// Data was lost or is damaged. The command has printed what.
     Damaged,
-    /// Everything that could be saved of a damaged pool is saved. The command has printed what is missing.
+    /// What could be saved of a damaged pool is saved, or what could be tested in the time is sound. The command
+    /// has printed what is missing.
     Incomplete,
     /// All was well until Ctrl-C ended the work early.
     Interrupted,

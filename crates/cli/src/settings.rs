@@ -5,7 +5,7 @@
 use crate::units::parse_bytes;
 use anyhow::Context;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use everdram::options::{Policy, Promote};
+use everdram::options::{Loading, Policy, Promote};
 use everdram::{Durability, EngineKind, MediumChoice, Options};
 use serde::Deserialize;
 use std::net::IpAddr;
@@ -204,7 +204,9 @@ impl Layer {
     pub(crate) fn resolve(self, file: Layer) -> anyhow::Result<Settings> {
         let layer = self.over(file);
         let password = layer.read_password()?;
-        let options = layer.options()?;
+        let mut options = layer.options()?;
+        // Clients for Redis know the error, and one call must not hold up the others.
+        options.tiered.loading = Loading::Refuse;
         let mut server = everdram_resp::Settings::default();
         set(&mut server.bind, layer.bind);
         set(&mut server.port, layer.port);

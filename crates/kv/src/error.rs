@@ -56,6 +56,9 @@ pub enum Error {
     /// All session slots are taken.
     #[error("more than {0} sessions at once; drop some, or raise Options::sessions_max")]
     TooManySessions(usize),
+    /// The log of a store of the engine `tiered` is still being read, and the call needs more than its pool.
+    #[error("the store is loading its log, and this needs keys of it; try again soon")]
+    Loading,
     /// Bytes that should verify do not.
     #[error("damaged pool {path}: at byte {offset}: {what}. {remedy}", path = .path.display())]
     Corrupt {

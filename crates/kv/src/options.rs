@@ -128,6 +128,22 @@ pub struct TieredOptions {
     pub promote: Promote,
     /// Which records leave the pool first.
     pub policy: Policy,
+    /// What calls do after a restart while the log is still being read.
+    pub loading: Loading,
+}
+
+/// What calls do after a restart of a store of the engine `tiered` while its log is still being read. Keys that
+/// the pool has are served at once in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Loading {
+    /// Calls wait that need other keys, or all. Other sessions of the calling thread must have no submitted
+    /// writes meanwhile.
+    #[default]
+    Wait,
+    /// They fail with [`Error::Loading`].
+    Refuse,
+    /// The open itself waits, and finds damage of the log.
+    AtOpen,
 }
 
 /// Which records leave the pool of a store of the engine `tiered` first.
@@ -194,6 +210,7 @@ impl Default for TieredOptions {
             segment_bytes: 64 << 20,
             promote: Promote::default(),
             policy: Policy::default(),
+            loading: Loading::default(),
         }
     }
 }

@@ -111,7 +111,7 @@ impl Store {
     }
 
     /// Live keys. Shortly after a restart this waits until the whole pool is verified
-    /// ([`Stats::verification`]); [`Stats::keys`] does not wait. Do not call it while one of the caller's
+    /// ([`Stats::verification`]) and the log of a `tiered` store read; [`Stats::keys`] does not wait. Do not call it while one of the caller's
     /// sessions has submitted writes.
     #[must_use]
     pub fn len(&self) -> u64 {

@@ -143,7 +143,7 @@ fn every_rung_keeps_what_it_acknowledged() {
             assert_holds(&store, &model, &format!("{system:?}"));
             bed.verify(&store);
             // As a kill leaves it, and opened as any other rung.
-            let frozen = Frozen::take(&bed.path());
+            let frozen = Frozen::take_idle(&bed.path());
             drop(store);
             frozen.lay(&bed.path());
             for next in ladder {
@@ -178,7 +178,7 @@ fn every_rung_of_dstore_survives_kills_in_checkpoints() {
                     }
                 }
             }
-            let frozen = Frozen::take(&bed.path());
+            let frozen = Frozen::take_idle(&bed.path());
             drop((session, store));
             frozen.lay(&bed.path());
         }
@@ -213,7 +213,7 @@ fn every_rung_of_dstore_checkpoints_beside_its_writers() {
             while std::mem::replace(&mut before, count()) != count() || before < 3 {
                 std::thread::sleep(Duration::from_millis(100));
             }
-            let frozen = Frozen::take(&bed.path());
+            let frozen = Frozen::take_idle(&bed.path());
             drop((session, store));
             frozen.lay(&bed.path());
         }

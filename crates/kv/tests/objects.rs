@@ -212,7 +212,7 @@ fn d9_a_lock_is_gone_after_a_crash() {
     let mut bucket = store.bucket().unwrap();
     bucket.put(b"name", b"value").unwrap();
     let _held = bucket.lock(b"name", LONG, LONG).unwrap();
-    let frozen = support::frozen::Frozen::take(&bed.path());
+    let frozen = support::frozen::Frozen::take_idle(&bed.path());
     drop((bucket, store));
     frozen.lay(&bed.path());
     let store = bed.open();

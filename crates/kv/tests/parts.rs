@@ -147,7 +147,8 @@ fn parts_are_those_of_the_whole(engine: EngineKind) {
             session.wait(ticket).unwrap();
             compare(session.engine(), &model, &mut random);
             bed.verify(&store);
-            let frozen = (round % 2 == 1 && !bed.is_on_device()).then(|| Frozen::take(&bed.path()));
+            let frozen =
+                (round % 2 == 1 && !bed.is_on_device()).then(|| Frozen::take_idle(&bed.path()));
             drop((session, store));
             if let Some(frozen) = frozen {
                 frozen.lay(&bed.path());

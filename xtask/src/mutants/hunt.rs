@@ -15,6 +15,8 @@ const ENGINES: [&str; 4] = ["viper", "bullet", "dstore", "tiered"];
 const TEETH_MAX: Duration = Duration::from_secs(300);
 /// A run that is not over this long after its time hangs.
 const GRACE: Duration = Duration::from_secs(60);
+/// Exit code of a run that found nothing, and met not every kind of run in its time.
+const INCOMPLETE: i32 = 3;
 /// More kills than fit into any time.
 const KILLS: &str = "1000000";
 
@@ -157,7 +159,8 @@ impl Order<'_> {
             (None, Err(Trouble::OutOfTime(_))) => caught("it hangs"),
             (None, Err(trouble)) => Verdict::Trouble(trouble.to_string()),
             (None, Ok(status)) => match status.and_then(|status| status.code()) {
-                Some(0 | 130) => Verdict::Survived,
+                // The time may be too short for every kind of run.
+                Some(0 | INCOMPLETE | 130) => Verdict::Survived,
                 Some(101) => caught("it panics"),
                 None => caught("it is killed"),
                 Some(code) => {

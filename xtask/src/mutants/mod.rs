@@ -19,8 +19,9 @@ use tree::Layer;
 
 /// Percent of the mutants that must be caught. An excused one counts as not caught.
 const SCORE: usize = 95;
-/// The same for a sample, which may contain the hardest ones.
-const QUICK_SCORE: usize = 80;
+/// The same for a sample: of eight, five or more are caught on all but one day in two hundred if the lab catches
+/// nine of ten.
+const QUICK_SCORE: usize = 60;
 /// Seconds for each mutant.
 const SECONDS: u64 = 300;
 /// The same for a sample, and its size.
@@ -73,8 +74,9 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     match mutants(&wish) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
+        // With the rest of the output: CI repeats it at its end.
         Err(what) => {
-            eprintln!("{what}");
+            println!("{what}");
             ExitCode::FAILURE
         }
     }

@@ -43,8 +43,8 @@ use rand::RngExt;
                   everdram crashtest --kill 0 --pool ./p --expected ./p.expected       (only verifies)",
     after_help = "With --kill, after a broken promise the pool and the expected-state file are kept, and the command that makes the same \
                   choices again is printed; the moment of a kill is never the same twice.\n\
-                  Exit codes: 0 nothing is wrong; 1 something is, or the test could not run or had too little time; 2 usage; \
-                  130 interrupted before there was an answer."
+                  Exit codes: 0 nothing is wrong; 1 something is, or the test could not run; 2 usage; 3 nothing is, but the time \
+                  was too short for every kind of run; 130 interrupted before there was an answer."
 )]
 pub(crate) struct Arguments {
     /// Kill a loaded server process this many times

@@ -494,6 +494,12 @@ fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Other
 }
 
+/// Whether the server refused the request because it still loads.
+pub(super) fn is_loading(error: &anyhow::Error) -> bool {
+    let refused = error.downcast_ref::<io::Error>();
+    refused.is_some_and(|error| is_refusal(error) && error.to_string().contains("LOADING"))
+}
+
 #[cfg(test)]
 #[path = "load_tests.rs"]
 mod tests;

@@ -3,14 +3,17 @@
 use super::expected::{Breach, Event, Expiry, Moment, Seen};
 use super::journal::{Ledger, Notes, now_ms};
 use super::keys::{Keys, Kind};
-use super::load::{queue_read, receive_read};
+use super::load::{is_loading, queue_read, receive_read};
 use super::process::misconduct;
 use super::stretch::on_each;
 use super::tally::Tally;
-use crate::client::{Client, Reply};
+use crate::client::{Client, Reply, SILENCE_MAX};
+use std::time::{Duration, Instant};
 
 /// Keys read at once.
 const CHUNK: usize = 64;
+/// Time until a server that was loading is asked again.
+const LOADING: Duration = Duration::from_millis(5);
 
 /// Counts the names with a value, by what the keys showed when read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,7 +85,11 @@ impl Verifier<'_> {
     /// values until their removal.
     fn count(&self, port: u16, census: Census) -> anyhow::Result<()> {
         let asked = Client::connect(("127.0.0.1", port))
-            .and_then(|mut client| Ok((client.call(&[b"KEYS", b"*"])?, client.count_keys()?)))
+            .and_then(|mut client| {
+                // This waits until the server knows all keys.
+                let size = client.count_keys()?;
+                Ok((client.call(&[b"KEYS", b"*"])?, size))
+            })
             .map_err(|error| misconduct(format_args!("KEYS and DBSIZE after a start: {error}")))?;
         let (Reply::Array(names), size) = asked else {
             return Err(misconduct(format_args!("KEYS: {asked:?}")));
@@ -124,23 +131,37 @@ impl Verifier<'_> {
         let mut client = Client::connect(("127.0.0.1", port))?;
         let mut census = Census::default();
         let owned = self.keys.owned_by(connection);
-        for chunk in owned.chunks(CHUNK) {
-            let from_ms = now_ms();
-            for &key in chunk {
-                queue_read(self.keys, key, &mut client);
-                if self.expires(key) {
-                    client.queue(&[b"PEXPIRETIME", &self.keys.name(key)]);
+        // What the server does not know yet is asked for again at the end.
+        let (mut owned, mut refused, begun) = (owned, Vec::new(), Instant::now());
+        while !owned.is_empty() {
+            for chunk in owned.chunks(CHUNK) {
+                let from_ms = now_ms();
+                for &key in chunk {
+                    queue_read(self.keys, key, &mut client);
+                    if self.expires(key) {
+                        client.queue(&[b"PEXPIRETIME", &self.keys.name(key)]);
+                    }
+                }
+                client.send()?;
+                for &key in chunk {
+                    let seen = match self.receive(key, &mut client) {
+                        Err(error) if is_loading(&error) && begun.elapsed() < SILENCE_MAX => {
+                            refused.push(key);
+                            continue;
+                        }
+                        received => received?,
+                    };
+                    let to_ms = now_ms();
+                    self.add(key, &seen, to_ms, &mut census);
+                    if self.judge(key, &seen, Moment { from_ms, to_ms }, notes) {
+                        census.verified += self.ledger.expected.acknowledged(key);
+                    }
                 }
             }
-            client.send()?;
-            for &key in chunk {
-                let seen = self.receive(key, &mut client)?;
-                let to_ms = now_ms();
-                self.add(key, &seen, to_ms, &mut census);
-                if self.judge(key, &seen, Moment { from_ms, to_ms }, notes) {
-                    census.verified += self.ledger.expected.acknowledged(key);
-                }
+            if !refused.is_empty() {
+                std::thread::sleep(LOADING);
             }
+            owned = std::mem::take(&mut refused);
         }
         Ok(census)
     }
@@ -162,11 +183,14 @@ impl Verifier<'_> {
     }
 
     fn receive(&self, key: usize, client: &mut Client) -> anyhow::Result<Seen> {
-        let seen = receive_read(self.keys, key, client)?;
+        let seen = receive_read(self.keys, key, client);
         if !self.expires(key) {
-            return Ok(seen);
+            return Ok(seen?);
         }
-        let expiry = match client.receive()?.accepted()? {
+        // Received also after a refusal, so that the next answer is that to the next request.
+        let expiry = client.receive()?;
+        let seen = seen?;
+        let expiry = match expiry.accepted()? {
             Reply::Integer(-1) => Expiry::At(0),
             // If GET still found the value, it expired between the two commands, since no client writes now.
             Reply::Integer(-2) => Expiry::Passed,

@@ -22,15 +22,15 @@ mod segment;
 mod writer;
 
 pub(crate) use entry::{Entry, Order, Position, Said};
-pub(crate) use replay::Read;
+pub(crate) use replay::{Part, Read};
 pub(crate) use writer::Writer;
 
 use crate::error::Error;
 use crate::index::Location;
 use everdram_pm::{Secret, Shelf};
 use manifest::Manifest;
-use parking_lot::RwLock;
-use segment::{HEAD, Segment, parse_head};
+use parking_lot::{Mutex, RwLock};
+use segment::{HEAD, SEAL, Segment, parse_head};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,6 +80,8 @@ pub(crate) struct Log {
     next: AtomicU64,
     /// Segments behind the settled end, made before a crash.
     unsettled: bool,
+    /// See [`Log::take_cut_off`].
+    cut_off: Mutex<Vec<Error>>,
 }
 
 impl Log {
@@ -209,6 +211,7 @@ impl Log {
             generation: AtomicU64::new(0),
             next: AtomicU64::new(1),
             unsettled: false,
+            cut_off: Mutex::default(),
         }
     }
 
@@ -301,6 +304,13 @@ impl Log {
                 return Err(self.damaged(number, length, &what));
             }
             self.cut(&file, number, bytes, length, is_read_only)?;
+        } else if known.settled.offset != u64::MAX || number != known.settled.segment {
+            bytes = self.sealed_end(&file, number, length)?;
+            if bytes == length {
+                let what = "the end of a segment is missing, with what was there";
+                let error = self.damaged(number, length, what);
+                self.cut_off.lock().push(error);
+            }
         }
         file.advise_random();
         self.enter(number, file, bytes).map(drop)
@@ -335,6 +345,30 @@ impl Log {
                 .and_then(|()| file.sync())
                 .map_err(Error::of_pool),
         }
+    }
+
+    /// Where the entries end of a segment that others follow: before its seal, or where the file ends if that
+    /// is missing.
+    fn sealed_end(
+        &self,
+        file: &everdram_pm::ShelfFile,
+        number: u64,
+        length: u64,
+    ) -> Result<u64, Error> {
+        let end = length.saturating_sub(SEAL).max(HEAD);
+        let position = Position {
+            segment: number,
+            offset: end,
+        };
+        let mut found = [0; SEAL as usize];
+        let count = file.read_some_at(end, &mut found).map_err(Error::of_pool)?;
+        let is_sealed = found.get(..count) == Some(&segment::seal(&self.secret, position));
+        Ok(if is_sealed { end } else { length })
+    }
+
+    /// Segments that have lost their ends, as errors; once.
+    pub(crate) fn take_cut_off(&self) -> Vec<Error> {
+        std::mem::take(&mut self.cut_off.lock())
     }
 
     /// Enters an open segment into the table.
@@ -385,6 +419,13 @@ impl Log {
                 Err(Error::of_pool(error))
             }
         }
+    }
+
+    /// Removes a segment that the manifest does not have.
+    fn forget(&self, segment: &Segment) {
+        self.table.write()[segment.slot as usize] = None;
+        // What cannot be removed is removed at the next open.
+        let _ = self.shelf.unlink(&manifest::segment_name(segment.number));
     }
 
     /// Replaces the manifest, durably.

@@ -1,10 +1,12 @@
 //! Reading the log from end to end, in the order in which it was written.
 
-use super::entry::{self, Entry};
+use super::entry::{self, Entry, Position};
 use super::segment::{HEAD, Segment};
 use super::{Log, location_of};
 use crate::error::Error;
 use crate::index::Location;
+use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Bytes that are read at a time.
@@ -32,6 +34,22 @@ impl Read<'_> {
     }
 }
 
+/// Entries of a segment that lie next to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    segment: u64,
+    /// Offset of the first entry, and that behind the last one.
+    from: u64,
+    to: u64,
+}
+
+impl Part {
+    /// Bytes of the entries.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.to - self.from
+    }
+}
+
 impl Log {
     /// Numbers of the segments, the oldest first.
     pub(crate) fn numbers(&self) -> Vec<u64> {
@@ -39,6 +57,28 @@ impl Log {
             .iter()
             .map(|segment| segment.number)
             .collect()
+    }
+
+    /// What lies before a position now, and what from there on, the oldest first.
+    pub(crate) fn split_at(&self, position: Position) -> (Vec<Part>, Vec<Part>) {
+        let (mut before, mut behind) = (Vec::new(), Vec::new());
+        for segment in self.segments() {
+            let end = segment.bytes.load(Ordering::Relaxed);
+            let middle = match segment.number.cmp(&position.segment) {
+                std::cmp::Ordering::Less => end,
+                std::cmp::Ordering::Equal => position.offset.clamp(HEAD, end),
+                std::cmp::Ordering::Greater => HEAD,
+            };
+            let add = |parts: &mut Vec<Part>, from, to| {
+                if from < to {
+                    let segment = segment.number;
+                    parts.push(Part { segment, from, to });
+                }
+            };
+            add(&mut before, HEAD, middle);
+            add(&mut behind, middle, end);
+        }
+        (before, behind)
     }
 
     /// About how many entries the log has: as many as its bytes hold of the length of some.
@@ -67,26 +107,48 @@ impl Log {
         number: u64,
         meet: &mut dyn FnMut(Read<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        match self
-            .segments()
-            .iter()
-            .find(|segment| segment.number == number)
-        {
-            Some(segment) => self.replay_segment(segment, meet),
+        match self.numbered(number) {
+            Some(segment) => {
+                let end = segment.bytes.load(Ordering::Relaxed);
+                self.replay_range(&segment, HEAD..end, meet)
+            }
             None => Ok(()),
         }
     }
 
-    fn replay_segment(
+    /// As [`Log::replay`], of a part of a segment.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn replay_part(
         &self,
-        segment: &Segment,
+        part: &Part,
         meet: &mut dyn FnMut(Read<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let end = segment.bytes.load(Ordering::Relaxed);
+        match self.numbered(part.segment) {
+            Some(segment) => self.replay_range(&segment, part.from..part.to, meet),
+            None => Ok(()),
+        }
+    }
+
+    fn numbered(&self, number: u64) -> Option<Arc<Segment>> {
+        let segments = self.segments();
+        segments
+            .into_iter()
+            .find(|segment| segment.number == number)
+    }
+
+    fn replay_range(
+        &self,
+        segment: &Segment,
+        range: Range<u64>,
+        meet: &mut dyn FnMut(Read<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let end = range.end;
         let mut window = Vec::new();
         // The window begins at this offset.
-        let mut from = HEAD;
-        let mut at = HEAD;
+        let mut from = range.start;
+        let mut at = range.start;
         while at < end {
             let rest = window.get((at - from) as usize..).unwrap_or(&[]);
             let length = entry::length(rest);

@@ -3,9 +3,11 @@
 //! ```text
 //! #s <number><incarnation><sum>\r\n  *2 SELECT 0  #<spaces>\r\n        head, 80 bytes
 //! entry  entry  entry ...
+//! #z <sum>\r\n                                                           seal, 16 bytes, once another segment follows
 //! ```
 //!
-//! The sum is keyed with the pool's secret. So a segment of another pool has no valid head.
+//! The sums are keyed with the pool's secret. So a segment of another pool has no valid head. The seal is of the
+//! place where it lies, so a segment that has lost its end has none.
 
 use super::digits::{get, put};
 use super::entry::{self, GRAIN, Position};
@@ -18,6 +20,10 @@ const MARK: &[u8] = b"#s ";
 const DIGITS: usize = 11;
 const SELECT: &[u8] = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
 const SALT: u64 = 0x73;
+const SEAL_MARK: &[u8] = b"#z ";
+const SEAL_SALT: u64 = 0x7a;
+/// Bytes of the seal.
+pub(super) const SEAL: u64 = (SEAL_MARK.len() + DIGITS + 2) as u64;
 
 const _: () = {
     let used = MARK.len() + 3 * DIGITS + 2 + SELECT.len();
@@ -48,13 +54,23 @@ pub(super) fn parse_head(secret: &Secret, number: u64, bytes: &[u8]) -> Option<u
     (head(secret, number, incarnation) == bytes).then_some(incarnation)
 }
 
+/// The seal of a segment whose entries end at `end`.
+pub(super) fn seal(secret: &Secret, end: Position) -> Vec<u8> {
+    let mut digits = [0; DIGITS];
+    put(
+        &mut digits,
+        secret.sum_words([SEAL_SALT, end.segment, end.offset]),
+    );
+    [SEAL_MARK, &digits, b"\r\n"].concat()
+}
+
 /// An open segment.
 pub(super) struct Segment {
     pub(super) number: u64,
     /// Its number in locations.
     pub(super) slot: u64,
     pub(super) file: ShelfFile,
-    /// Bytes up to the end of the last written entry.
+    /// Bytes up to the end of the last written entry; a seal comes behind them.
     pub(super) bytes: AtomicU64,
     /// Bytes of entries that are not their key's state any more.
     pub(super) stale: AtomicU64,
@@ -107,5 +123,14 @@ mod tests {
             bad[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(parse_head(&secret, 12, &bad), None, "bit {bit}");
         }
+    }
+
+    #[test]
+    fn a_seal_is_of_one_place() {
+        let secret = Secret::expand(&[4; 32]);
+        let at = |segment, offset| seal(&secret, Position { segment, offset });
+        assert_eq!(at(12, 96).len() as u64, SEAL);
+        assert_ne!(at(12, 96), at(13, 96));
+        assert_ne!(at(12, 96), at(12, 112));
     }
 }

@@ -1,7 +1,7 @@
 //! Appending: entries go to a batch in memory, and a batch becomes durable as a whole.
 
 use super::entry::{self, Order, Position, Said};
-use super::segment::{HEAD, Segment};
+use super::segment::{HEAD, Segment, seal};
 use super::{Log, location_of};
 use crate::error::Error;
 use crate::index::Location;
@@ -106,15 +106,39 @@ impl Writer {
     pub(crate) fn next_segment(&mut self, log: &Log) -> Result<(), Error> {
         self.write()?;
         let next = log.new_segment()?;
-        let numbers = log
-            .segments()
-            .iter()
-            .map(|segment| segment.number)
-            .collect::<Vec<_>>();
-        log.write_manifest(&numbers)?;
+        // The seal is synced with what comes next, so before that counts.
+        let sealed = self.seal(log, Arc::clone(&self.last));
+        let entered = sealed.and_then(|()| log.write_manifest(&log.numbers()));
+        if let Err(error) = entered {
+            log.forget(&next);
+            return Err(error);
+        }
         self.last = next;
         self.at = HEAD;
         Ok(())
+    }
+
+    /// Ends a segment that another one follows.
+    fn seal(&mut self, log: &Log, segment: Arc<Segment>) -> Result<(), Error> {
+        let end = segment.at(segment.bytes.load(Ordering::Relaxed));
+        segment
+            .file
+            .write_at(end.offset, &seal(&log.secret, end))
+            .map_err(Error::of_pool)?;
+        self.note_unsynced(segment);
+        Ok(())
+    }
+
+    fn note_unsynced(&mut self, segment: Arc<Segment>) {
+        let is_noted = |other: &Arc<Segment>| Arc::ptr_eq(other, &segment);
+        if !self.unsynced.iter().any(is_noted) {
+            self.unsynced.push(segment);
+        }
+    }
+
+    /// Whether everything that was appended is durable.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.batch.is_empty() && self.unsynced.is_empty()
     }
 
     /// Writes the batch, not durably yet.
@@ -122,13 +146,7 @@ impl Writer {
         if self.batch.is_empty() {
             return Ok(());
         }
-        let is_noted = self
-            .unsynced
-            .iter()
-            .any(|segment| Arc::ptr_eq(segment, &self.last));
-        if !is_noted {
-            self.unsynced.push(Arc::clone(&self.last));
-        }
+        self.note_unsynced(Arc::clone(&self.last));
         self.last
             .file
             .write_at(self.at, &self.batch)
@@ -172,8 +190,9 @@ impl Writer {
                 segment.file.set_len(to).map_err(Error::of_pool)?;
             }
             segment.bytes.store(to, Ordering::Relaxed);
-            if segment.number == self.last.number {
-                self.at = to;
+            match segment.number == self.last.number {
+                true => self.at = to,
+                false => self.seal(log, segment)?,
             }
         }
         Ok(())

@@ -213,6 +213,16 @@ pub(crate) trait Backend: Send + Sized {
     /// Prefetches the memory in which a look-up of this hash begins.
     fn prefetch(&self, hash: u64);
 
+    /// Sees to it that the state of these keys, or of all (`None`), is known: shortly after a restart it may not
+    /// be. Called before a stripe is taken for the call.
+    ///
+    /// # Errors
+    /// [`Error::Loading`]; [`Error::Corrupt`]; as [`Backend::commit_pending`].
+    #[inline(always)]
+    fn await_known(&mut self, _keys: Option<&[&[u8]]>) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// As [`EngineSession::get`](super::EngineSession::get), for a valid key.
     ///
     /// # Errors
@@ -433,8 +443,9 @@ impl<'s, B: Backend> Locked<'s, B> {
     /// Locks these keys, or all for `None`. Commits what is pending.
     ///
     /// # Errors
-    /// As [`Backend::commit_pending`]; no stripe is held then.
+    /// As [`Backend::await_known`]; no stripe is held then.
     pub(crate) fn take(session: &'s mut B, keys: Option<&[&[u8]]>) -> Result<Locked<'s, B>, Error> {
+        session.await_known(keys)?;
         let of_key = |key: &&[u8]| session.stripe(session.hash(key));
         let mut stripes: Vec<StripeId> = match keys {
             Some(keys) => keys.iter().map(of_key).collect(),

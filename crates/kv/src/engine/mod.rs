@@ -260,7 +260,8 @@ pub type Visit<'a> = &'a mut dyn FnMut(&[u8], u64, u64);
 ///
 /// Keys: 1 byte to 64 KiB. Values: 0 bytes to 512 MiB. A key whose expiry has passed is absent.
 ///
-/// All methods can return [`Error::Pool`] (the medium failed; the pool then refuses every later write).
+/// All methods can return [`Error::Pool`] (the medium failed; the pool then refuses every later write), and
+/// those that need a key, or all keys, [`Error::Loading`] shortly after a restart.
 /// Methods that write can return [`Error::NoSpace`] (nothing changed, reads go on).
 pub trait EngineSession: Send {
     /// Looks up `key` and appends its value to `into`. `None`: absent or expired;
@@ -554,8 +555,13 @@ pub trait Engine: Send + Sync {
     fn verification(&self) -> Option<(u64, u64)> {
         None
     }
-    /// Finishes the verification of a restart, which otherwise runs in the background. Returns at once if
-    /// there is nothing to verify. The caller's sessions must have no submitted writes.
+    /// The progress of loading after a restart of an engine with a log below its pool: bytes of the log that
+    /// were read, and bytes to read. `None`: every key is known.
+    fn loading(&self) -> Option<(u64, u64)> {
+        None
+    }
+    /// Finishes the loading and the verification of a restart, which otherwise run in the background. Returns
+    /// at once if there is nothing to do. The caller's sessions must have no submitted writes.
     ///
     /// # Errors
     /// [`Error::Corrupt`]: a block is damaged, and the engine takes no more writes.

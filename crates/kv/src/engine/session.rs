@@ -61,11 +61,13 @@ impl<B: Backend> EngineSession for B {
     #[inline]
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
         check_key(key)?;
+        self.await_known(Some(&[key]))?;
         self.read_value(key, into)
     }
 
     fn probe(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error> {
         check_key(key)?;
+        self.await_known(Some(&[key]))?;
         self.read_meta(key)
     }
 
@@ -82,6 +84,7 @@ impl<B: Backend> EngineSession for B {
         for key in keys {
             check_key(key)?;
         }
+        self.await_known(Some(keys))?;
         self.commit_pending()?;
         let mut hashes = std::mem::take(&mut self.core_mut().hashes);
         hashes.clear();
@@ -95,6 +98,7 @@ impl<B: Backend> EngineSession for B {
     fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error> {
         check_key(key)?;
         check_value(value)?;
+        self.await_known(Some(&[key]))?;
         let bytes = key.len() + value.len();
         self.room_for(Some(bytes))?;
         with_room(self, bytes, |session| {
@@ -189,6 +193,7 @@ impl<B: Backend> EngineSession for B {
         into: &mut Vec<u8>,
     ) -> Result<Option<(Found, u64)>, Error> {
         check_key(key)?;
+        self.await_known(Some(&[key]))?;
         self.read_part(key, at..at.saturating_add(count), into)
     }
 
@@ -319,6 +324,7 @@ impl<B: Backend> EngineSession for B {
     }
 
     fn random_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
+        self.await_known(None)?;
         if self.is_pending() {
             self.commit_pending()?;
         }
@@ -333,7 +339,8 @@ impl<B: Backend> EngineSession for B {
         let stripe = self.stripe(self.hash(key));
         let last_read = self.core().last_read;
         // This session's own pending write must not count as a later one.
-        let committed = read_own(self, stripe);
+        let known = self.await_known(Some(&[key]));
+        let committed = known.and_then(|()| read_own(self, stripe));
         let before = self.engine().stripes.word(stripe);
         let found = committed.and_then(|()| self.read_meta(key));
         self.core_mut().last_read = last_read;
@@ -349,6 +356,7 @@ fn walk<B: Backend, T>(
     visit: Visit<'_>,
     mut work: impl FnMut(&mut B, &mut Met) -> Result<T, Error>,
 ) -> Result<T, Error> {
+    session.await_known(None)?;
     if session.is_pending() {
         session.commit_pending()?;
     }
@@ -381,6 +389,7 @@ fn walk<B: Backend, T>(
 /// Takes the stripe of a key. From here on no other session changes the key.
 #[inline(always)]
 fn take_key<B: Backend>(session: &mut B, key: &[u8]) -> Result<Taken, Error> {
+    session.await_known(Some(&[key]))?;
     let hash = session.hash(key);
     let stripe = session.stripe(hash);
     session.prefetch(hash);

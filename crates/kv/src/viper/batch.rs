@@ -290,6 +290,7 @@ impl ViperSession {
                         Some(old) => self.mark(old)?,
                         None => {}
                     }
+                    self.note_removal(key);
                     None
                 }
             };

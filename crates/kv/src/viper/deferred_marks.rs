@@ -4,7 +4,8 @@
 //! bytes of a small record. So sessions there do not flush the marks of replaced records. After a crash that
 //! loses marks, recovery finds several records of a key, and the newest wins. One case needs the marks: a
 //! record that was *removed* is the tombstone of its predecessors. Before compaction drops it, their marks
-//! must be durable.
+//! must be durable. So must they before a record is dropped that has left to the tier below, since a restart
+//! serves what the pool has before it reads the log: it counts as removed here.
 //!
 //! Invariants:
 //! - A session notes a page after it stored the mark and before it releases the key's lock. It notes a

@@ -5,6 +5,7 @@
 //! They hold no lock while they wait and keep only weak references, so they do not keep an engine alive.
 //! Correctness does not need them.
 
+use super::below::load::load_some;
 use super::check::describe;
 use super::checkpoint::verify::verify_some;
 use super::compaction::Step;
@@ -71,6 +72,9 @@ impl SpaceKeeper {
     }
 
     fn tidy(&mut self, viper: &Viper) -> Duration {
+        if viper.is_loading() || viper.verification.is_running() {
+            return PERIOD;
+        }
         if self.is_dense {
             // For example, a checkpoint may have freed blocks.
             let _ = viper.give_room_back();
@@ -95,7 +99,7 @@ fn step(viper: &Arc<Viper>, is_asked: bool, cursor: &mut u64) -> Result<(), Erro
     if is_asked {
         viper.keep_room()?;
     }
-    if viper.expiries.load(Ordering::Relaxed) {
+    if viper.expiries.load(Ordering::Relaxed) && !viper.is_loading() {
         while sweep(viper, cursor)? >= SWEEP_AGAIN {}
     }
     Ok(())
@@ -107,7 +111,7 @@ fn keep(viper: &Arc<Viper>) -> Result<(), Error> {
     if viper.pool.healthy().is_err() {
         return Ok(());
     }
-    while verify_some(viper, 1)? {
+    while load_some(viper)? || verify_some(viper, 1)? {
         if viper.keeper.is_stopping() {
             return Ok(());
         }

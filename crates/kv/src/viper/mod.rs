@@ -123,7 +123,12 @@ impl Viper {
                 remedy: "Restore the pool from a copy",
             });
         };
-        let base = Base::new(Arc::clone(&pool), path, options, OWN_SESSIONS);
+        // The log is read by several threads, also while users have all their sessions.
+        let own = match pool.engine() == EngineKind::Tiered.number() {
+            true => OWN_SESSIONS + recovery::scan::threads(options),
+            false => OWN_SESSIONS,
+        };
+        let base = Base::new(Arc::clone(&pool), path, options, own);
         let chance = options.chance();
         let bytes_max = options.max_bytes.max(pool.region().len());
         let below = Below::open(&pool, path, options, bytes_max, geometry.block_bytes)?;
@@ -199,6 +204,18 @@ impl Viper {
         }
     }
 
+    /// Tells the pool of blocks that were freed since records left to the log.
+    fn settle_freed(&self) {
+        let compactor = self.compactor();
+        if let Some(below) = &self.below
+            && !self.compaction.retired.has_blocks()
+            && self.healthy().is_ok()
+        {
+            below.settle_freed(&mut self.pool.lane());
+        }
+        drop(compactor);
+    }
+
     /// Queues the pieces of an unreachable value for freeing.
     fn retire_chain(&self, chain: Chain) {
         self.compaction
@@ -264,6 +281,10 @@ impl Engine for Viper {
         self.keys().max(0) as u64
     }
 
+    fn loading(&self) -> Option<(u64, u64)> {
+        self.below.as_ref()?.loading.progress()
+    }
+
     fn sync(&self) -> Result<(), Error> {
         self.pool.sync()?;
         Ok(())
@@ -271,7 +292,7 @@ impl Engine for Viper {
 
     fn stats(&self) -> Stats {
         let mut stats = Stats {
-            keys: self.len(),
+            keys: self.keys().max(0) as u64,
             index_bytes: self.index.bytes(),
             blocks_reclaimed: self.compaction.blocks_reclaimed.load(Ordering::Relaxed),
             bytes_moved: self.compaction.bytes_moved.load(Ordering::Relaxed),
@@ -310,7 +331,10 @@ impl Engine for Viper {
 
     fn verify(&self) -> Result<(), Error> {
         match self.myself() {
-            Some(viper) => checkpoint::verify::verify_all(&viper),
+            Some(viper) => {
+                below::load::load_all(&viper)?;
+                checkpoint::verify::verify_all(&viper)
+            }
             None => Ok(()),
         }
     }
@@ -349,6 +373,7 @@ impl Engine for Viper {
         if let Some(viper) = self.myself() {
             viper.seal_parked()?;
             viper.fence_marks_at_close()?;
+            viper.settle_freed();
             // Without a checkpoint, the next open only takes longer.
             let _ = checkpoint::write_at_close(&viper);
         }

@@ -232,6 +232,14 @@ impl Backend for ViperSession {
         self.engine.index.prefetch(KeyHash(hash));
     }
 
+    #[inline(always)]
+    fn await_known(&mut self, keys: Option<&[&[u8]]>) -> Result<(), Error> {
+        match self.engine.is_loading() {
+            true => self.await_log(keys),
+            false => Ok(()),
+        }
+    }
+
     #[inline]
     fn read_value(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
         let hash = self.engine.hash(key);
@@ -344,6 +352,8 @@ impl Backend for ViperSession {
                 .any(|stripe| self.engine.stripes.held_by(stripe, self.id)),
             "compaction would wait for a key that this session holds"
         );
+        // Until all of the log is known, nothing leaves.
+        self.await_known(None)?;
         Ok(self.engine.make_room(bytes, attempt))
     }
 
@@ -383,6 +393,7 @@ impl Backend for ViperSession {
                 return Err(error);
             }
         }
+        self.note_removal(key);
         // The removal gets a new version, so that watchers of the key notice it.
         self.engine.stripes.next_version(stripe);
         self.submit_pending(Pending {

@@ -6,6 +6,7 @@ use crate::map;
 use crate::support::Bed;
 use crate::support::contents::{Contents, assert_holds, assert_sound};
 use crate::support::frozen::Frozen;
+use everdram::options::Loading;
 use everdram::{EngineKind, Error, Options, Store};
 use everdram_pm::faults::Faults;
 use std::path::Path;
@@ -21,6 +22,12 @@ fn small(options: &mut Options) {
     options.max_bytes = 2 << 20;
     options.tiered.segment_bytes = 64 << 10;
     options.reclaim_background = false;
+}
+
+/// The open reads the whole log.
+fn at_open(options: &mut Options) {
+    small(options);
+    options.tiered.loading = Loading::AtOpen;
 }
 
 fn key(number: u32) -> Vec<u8> {
@@ -166,21 +173,28 @@ fn hole_n6_a_tail_is_cut_and_damage_is_an_error() {
             let elsewhere = self::bed();
             damaged.lay(&elsewhere.path());
             let mut options = elsewhere.options();
-            small(&mut options);
+            at_open(&mut options);
             // Padding says nothing, and no sum covers it.
             match Store::open(elsewhere.path(), &options) {
                 Err(error) => assert!(error.to_string().contains(".incr.aof"), "{error}"),
                 Ok(store) => assert_holds(&store, &model, name),
             }
         }
-        let mut cut = frozen.clone();
-        cut.file_mut(name).truncate(length / 2);
-        let elsewhere = self::bed();
-        cut.lay(&elsewhere.path());
-        let mut options = elsewhere.options();
-        small(&mut options);
-        let error = refused(&elsewhere.path(), &options).to_string();
-        assert!(error.contains("aof"), "{error}");
+        // Also where one entry ends and the next one began, and by an open that reads the rest later.
+        let entry = frozen
+            .file(name)
+            .windows(4)
+            .rposition(|four| four == b"\n#e ");
+        for end in [length / 2, entry.unwrap() + 1, length - 16] {
+            let mut cut = frozen.clone();
+            cut.file_mut(name).truncate(end);
+            let elsewhere = self::bed();
+            cut.lay(&elsewhere.path());
+            let mut options = elsewhere.options();
+            small(&mut options);
+            let error = refused(&elsewhere.path(), &options).to_string();
+            assert!(error.contains("aof"), "{error}");
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use rand::rngs::StdRng;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 /// Bytes before the first extent: superblock, root page, spare.
 pub const DATA_AT: usize = 65_536;
@@ -25,6 +26,22 @@ impl Frozen {
         Frozen {
             files: names.into_iter().filter_map(read).collect(),
         }
+    }
+
+    /// As [`Frozen::take`], of a store that may still work by itself: of files that change while they are read,
+    /// one may be of an earlier moment than another, as after no kill.
+    pub fn take_idle(directory: &Path) -> Frozen {
+        const TRIES: usize = 1000;
+        let mut before = Frozen::take(directory);
+        for _ in 0..TRIES {
+            std::thread::sleep(Duration::from_millis(2));
+            let now = Frozen::take(directory);
+            if now == before {
+                return now;
+            }
+            before = now;
+        }
+        panic!("{}: the store does not come to rest", directory.display());
     }
 
     /// Names of the files, which have a slash below another directory.

@@ -149,7 +149,14 @@ fn memory(shared: &Shared, lines: &mut Lines) {
 
 /// In Redis' terms; section `everdram` is precise.
 fn persistence(shared: &Shared, lines: &mut Lines) {
-    lines.add("loading", 0);
+    let loading = shared.engine.loading();
+    lines.add("loading", u8::from(loading.is_some()));
+    if let Some((read, bytes)) = loading {
+        lines.add("loading_total_bytes", bytes);
+        lines.add("loading_loaded_bytes", read);
+        let percent = 100.0 * read as f64 / bytes.max(1) as f64;
+        lines.add("loading_loaded_perc", format_args!("{percent:.2}"));
+    }
     lines.add("async_loading", 0);
     lines.add("rdb_changes_since_last_save", 0);
     lines.add("rdb_bgsave_in_progress", 0);

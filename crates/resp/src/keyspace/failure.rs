@@ -1,7 +1,7 @@
 //! Engine errors as replies to a Redis client.
 //!
 //! Codes follow Redis where clients act on them: `OOM` for a full store, `MISCONF` for a medium that
-//! no longer takes writes, `READONLY` for a store that takes none.
+//! no longer takes writes, `READONLY` for a store that takes none, `LOADING` for keys not known yet.
 
 use crate::context::Context;
 use everdram::Error;
@@ -12,6 +12,8 @@ use std::borrow::Cow;
 pub(crate) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 /// Redis' answer to a write on a full store.
 pub(crate) const NO_SPACE: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+/// The answer while keys are unknown: clients for Redis try again.
+const LOADING: &str = "LOADING everdram is loading its log: it serves the keys that are in the pool, and this needs others";
 /// The answer to a write on a read-only store; clients know the code from Redis' replicas.
 pub(crate) const READ_ONLY: &str = "READONLY the store is open read-only (everdram serve --salvage): it takes no writes and no transactions";
 /// Why a transaction may lack room although the store has some.
@@ -33,6 +35,7 @@ fn text(error: &Error) -> Cow<'static, str> {
         Error::ValueLength(_) => TOO_LONG.into(),
         Error::NoSpace(_) => NO_SPACE.into(),
         Error::ReadOnly => READ_ONLY.into(),
+        Error::Loading => LOADING.into(),
         Error::Pool(pool) => format!("MISCONF the pool refuses writes: {pool}").into(),
         other => format!("ERR {other}").into(),
     }

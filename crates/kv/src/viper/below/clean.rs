@@ -72,12 +72,9 @@ impl Below {
         // What the index leads to now must be durable before the file goes, and so must the marks of older
         // records of a key that has expired.
         viper.fence_marks(session);
-        viper.pool.sync()?;
         let epoch = viper.epochs.advance();
         viper.wait_for_readers(epoch);
-        let mut tail = self.tail();
-        self.log.remove(number)?;
-        self.note_generation(&mut tail, &mut session.lane);
+        self.change_manifest(&mut self.tail(), session, |_| self.log.remove(number))?;
         Ok(true)
     }
 
@@ -95,10 +92,11 @@ impl Below {
         {
             let mut tail = self.tail();
             if tail.writer.is_worth_ending(REWRITTEN, now) {
-                match self.begin_segment(&mut tail, session) {
-                    Ok(()) => drop(self.settle(&mut tail, session, 0)),
+                let begun = self.begin_segment(&mut tail, session);
+                match begun.and_then(|()| tail.writer.sync(&self.log)) {
+                    Ok(_) => drop(self.settle(&mut tail, session, 0)),
                     // The others may need no room of their own.
-                    Err(Error::NoSpace(_)) => {}
+                    Err(Error::NoSpace(_)) => self.go_back(&mut tail)?,
                     Err(error) => return Err(error),
                 }
             }

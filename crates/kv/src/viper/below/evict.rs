@@ -238,6 +238,10 @@ impl<'a> Batch<'a> {
             let counters = &self.below.counters;
             let mut outcome = Ok(());
             if is_swung {
+                if !is_below(swing.from) && !viper.durable_at_fence {
+                    // Older records of the key need their marks from here on: the log is read after the pool.
+                    viper.deferred_marks.note_removal();
+                }
                 if !is_below(swing.from) && !self.is_emptied(viper, swing.from) {
                     // Its block stays, and the record must not count there any more.
                     let old = at_old(&viper.space, swing.from.get() * UNIT)?;

@@ -3,7 +3,7 @@
 //! crash may tear one of them, and later damage of one shows the same in the other.
 //!
 //! ```text
-//! | number | settled: segment | settled: offset | generation | clock | check | 0 | 0 |     8 bytes each
+//! | number | settled: segment, offset | generation | clock | check | freed: segment, offset |     8 bytes each
 //! ```
 
 use crate::aof::{Known, Position};
@@ -24,6 +24,8 @@ const _: () = {
 pub(super) struct TierLine {
     number: u64,
     pub(super) known: Known,
+    /// Of what the log has before this position, the pool has no live record any more.
+    pub(super) freed: Position,
     /// No entry of the log has a greater version.
     pub(super) clock: u64,
 }
@@ -36,7 +38,9 @@ impl TierLine {
         } = self.known;
         let first = secret.sum_words([SALT, self.number, settled.segment]);
         let second = secret.sum_words([first, settled.offset, generation]);
-        let check = secret.sum_words([second, self.clock, 0]);
+        let Position { segment, offset } = self.freed;
+        let third = secret.sum_words([second, self.clock, segment]);
+        let check = secret.sum_words([third, offset, 0]);
         [
             self.number,
             settled.segment,
@@ -44,8 +48,8 @@ impl TierLine {
             generation,
             self.clock,
             check,
-            0,
-            0,
+            segment,
+            offset,
         ]
     }
 
@@ -61,6 +65,10 @@ impl TierLine {
                         offset: word(2),
                     },
                     generation: word(3),
+                },
+                freed: Position {
+                    segment: word(6),
+                    offset: word(7),
                 },
                 clock: word(4),
             };
@@ -99,14 +107,25 @@ impl TierLine {
     }
 
     /// Writes the next line, with these contents, and its copy, and fences each.
-    pub(super) fn advance(&mut self, lane: &mut Lane, known: Known, clock: u64) -> Ordered {
+    pub(super) fn advance(
+        &mut self,
+        lane: &mut Lane,
+        known: Known,
+        freed: Position,
+        clock: u64,
+    ) -> Ordered {
         assert!(
             known.settled >= self.known.settled && known.generation >= self.known.generation,
             "the log becomes shorter than the pool knows it"
         );
+        assert!(
+            self.freed <= freed && freed <= known.settled,
+            "blocks are freed whose records the log does not have"
+        );
         *self = TierLine {
             number: self.number + 1,
             known,
+            freed,
             clock: clock.max(self.clock),
         };
         let bytes = self.to_words(lane.pool().secret()).map(u64::to_le_bytes);

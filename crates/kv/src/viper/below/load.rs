@@ -1,19 +1,25 @@
-//! Recovery of the tier below: the log is read up to its settled end, after all of tier 1 was read, and each
-//! key's state there is entered into the index unless something of a greater order is in tier 1 or in the
-//! log. (The paper reads the log first and overwrites it with tier 1; the outcome is the same.)
+//! Recovery of the tier below, which comes after that of tier 1. (The paper reads the log first and overwrites
+//! it with tier 1; the outcome is the same, and here the keys that are used most are there first.)
 //!
-//! Orders decide, and not places, so segments are read by several threads, each key under its lock.
+//! 1. What was appended since all blocks were last freed is read before the store answers: only there may
+//!    the log have a later state of a key than the pool. A crash came between settling and freeing, and the
+//!    records of the pool that are older get their marks.
+//! 2. The rest is read while the store is in use ([`Load`]). Of a key of tier 1 nothing in it counts, so such
+//!    a key is served at once. Any other call waits, or is refused. Nothing leaves tier 1 until all is read.
 //!
-//! Nothing is appended to the log, and the only thing written to the pool are marks of records of which
-//! the log has a later state: a crash came between settling and freeing their block. A repetition writes
-//! the same.
+//! Each key's state is entered into the index unless something of a greater order is in tier 1 or in the
+//! log. Orders decide, and not places, so segments are read by several threads, each key under its lock.
+//!
+//! Nothing is appended to the log, and the only thing written to the pool are those marks. A repetition
+//! writes the same.
 
 use super::Below;
-use crate::aof::{Read, is_below};
+use crate::aof::{Part, Read, is_below};
+use crate::concurrency::seam::few;
 use crate::engine::backend::Backend;
 use crate::error::{Error, corrupt};
 use crate::index::{KeyHash, Location};
-use crate::options::Options;
+use crate::options::{self, Options};
 use crate::viper::lookup::{look_up, rehash_all};
 use crate::viper::read::UNIT;
 use crate::viper::record::Record;
@@ -21,72 +27,260 @@ use crate::viper::recovery::scan::{Covers, Found, VERSION_SOUND, cover, threads}
 use crate::viper::session::ViperSession;
 use crate::viper::{Viper, index_error};
 use everdram_pm::Ordered;
+use everdram_pm::lock::lock;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Enters the states of the log into the index.
+/// Segments that a thread reads before it looks whether the store is being closed.
+const SHARE: usize = 2;
+/// Greater than the order of any state.
+const REMOVED: (u64, u16) = (u64::MAX, u16::MAX);
+
+/// What is left to be read of the log while the store is in use.
+pub(in crate::viper) struct Load {
+    /// What calls do meanwhile that need more than tier 1.
+    manner: options::Loading,
+    threads: usize,
+    /// Bytes to read at the open of the store.
+    total: AtomicU64,
+    /// Bytes left to read, and one more; 0: all is read.
+    left: AtomicU64,
+    rest: Mutex<Vec<Part>>,
+    /// What dead records say of the log, and which keys were removed since the store was opened.
+    covers: RwLock<Covers>,
+}
+
+impl Load {
+    pub(super) fn new(options: &Options) -> Load {
+        Load {
+            manner: options.tiered.loading,
+            threads: threads(options),
+            total: AtomicU64::new(0),
+            left: AtomicU64::new(0),
+            rest: Mutex::default(),
+            covers: RwLock::default(),
+        }
+    }
+
+    /// Whether the index may lack keys of the log.
+    #[inline]
+    pub(in crate::viper) fn is_running(&self) -> bool {
+        self.left.load(Ordering::Acquire) != 0
+    }
+
+    /// Bytes read, and bytes to read; `None` once all is read.
+    pub(in crate::viper) fn progress(&self) -> Option<(u64, u64)> {
+        let (left, total) = (
+            self.left.load(Ordering::Acquire),
+            self.total.load(Ordering::Relaxed),
+        );
+        (left != 0).then(|| ((total + 1).saturating_sub(left).min(total), total))
+    }
+
+    fn begin(&self, rest: Vec<Part>) {
+        if rest.is_empty() {
+            self.covers.write().clear();
+            return;
+        }
+        let bytes = rest.iter().map(Part::bytes).sum();
+        *self.rest.lock() = rest;
+        self.total.store(bytes, Ordering::Relaxed);
+        self.left.store(bytes + 1, Ordering::Release);
+    }
+
+    /// Notes that a held key was removed: whatever the log has of it is void.
+    #[inline]
+    pub(in crate::viper) fn note_removal(&self, key: &[u8]) {
+        if self.is_running() {
+            cover(&mut self.covers.write(), key, REMOVED);
+        }
+    }
+
+    fn was_removed(&self, key: &[u8]) -> bool {
+        self.covers.read().get(key) == Some(&REMOVED)
+    }
+}
+
+/// Reads the end of the log, where it may have later states of keys than the pool: losers of the pool are left
+/// in `found`. The rest is read later, but at once if the store is open to be read, or the options say so.
+/// Returns the number of keys that came, less those that went.
 ///
 /// # Errors
 /// [`Error::Corrupt`] names file and offset; [`Error::NoSpace`]: the index found no memory.
-pub(in crate::viper) fn load(
+pub(in crate::viper) fn load_recent(
     viper: &Arc<Viper>,
     below: &Below,
-    options: &Options,
     found: &mut Found,
-) -> Result<(), Error> {
-    let numbers = below.log.numbers();
+) -> Result<i64, Error> {
+    let loading = &below.loading;
+    *loading.covers.write() = std::mem::take(&mut found.covers);
+    let (mut rest, mut recent) = below.log.split_at(below.freed());
+    let is_at_once =
+        loading.manner == options::Loading::AtOpen || viper.read_only || viper.damage.is_some();
+    if is_at_once {
+        rest.append(&mut recent);
+        recent = std::mem::take(&mut rest);
+    }
+    for error in below.log.take_cut_off() {
+        viper.tolerate(error)?;
+    }
+    let mut outcome = read(viper, below, &recent)?;
+    found.losers.append(&mut outcome.losers);
+    loading.begin(rest);
+    Ok(outcome.entered)
+}
+
+/// Reads the rest of the log. The caller holds no stripe.
+///
+/// # Errors
+/// As [`load_some`].
+pub(in crate::viper) fn load_all(viper: &Arc<Viper>) -> Result<(), Error> {
+    while load_some(viper)? {}
+    Ok(())
+}
+
+/// Reads a share of what is left; `false` once nothing is left. The caller holds no stripe.
+///
+/// # Errors
+/// [`Error::Corrupt`] names file and offset, and the engine has halted. [`Error::Halted`]: it had halted
+/// before.
+pub(in crate::viper) fn load_some(viper: &Arc<Viper>) -> Result<bool, Error> {
+    let Some(below) = &viper.below else {
+        return Ok(false);
+    };
+    let loading = &below.loading;
+    if !loading.is_running() {
+        return Ok(false);
+    }
+    let mut rest = lock(&loading.rest);
+    if !loading.is_running() {
+        return Ok(false);
+    }
+    viper.healthy()?;
+    let at = rest.len().saturating_sub(few!(SHARE) * loading.threads);
+    // They stay in the list until they are read. If this thread panics, the next one reads them again.
+    let share = rest.get(at..).unwrap_or_default();
+    if share.is_empty() {
+        loading.covers.write().clear();
+        loading.left.store(0, Ordering::Release);
+        return Ok(false);
+    }
+    let outcome = read(viper, below, share).and_then(|outcome| match outcome.losers.first() {
+        None => Ok(outcome),
+        Some(&at) => Err(corrupt(
+            at,
+            "the log has a later state of a key than the pool, and not at its end",
+        )),
+    });
+    outcome.map_err(|error| viper.halt(viper.at_path(error)))?;
+    rest.truncate(at);
+    Ok(true)
+}
+
+impl ViperSession {
+    /// Notes that a held key is removed.
+    #[inline]
+    pub(in crate::viper) fn note_removal(&self, key: &[u8]) {
+        if let Some(below) = &self.engine.below {
+            below.loading.note_removal(key);
+        }
+    }
+
+    /// Sees to it that the state of these keys, or of all (`None`), is known. A key is known if tier 1 has it,
+    /// or had it when the store was opened. Otherwise the rest of the log is read now.
+    ///
+    /// # Errors
+    /// [`Error::Loading`], if calls are not to wait. As [`load_some`] and [`Backend::commit_pending`].
+    #[cold]
+    pub(in crate::viper) fn await_log(&mut self, keys: Option<&[&[u8]]>) -> Result<(), Error> {
+        let viper = Arc::clone(&self.engine);
+        let Some(below) = &viper.below else {
+            return Ok(());
+        };
+        if let Some(keys) = keys {
+            let mut is_known = |key: &&[u8]| {
+                let hash = viper.hash(key);
+                match look_up(&viper, &self.slot, hash, key, &mut self.scratch) {
+                    Ok(Some((location, ..))) => !is_below(location),
+                    Ok(None) => below.loading.was_removed(key),
+                    // Whoever reads the log meets the damage, too.
+                    Err(_) => false,
+                }
+            };
+            if keys.iter().all(&mut is_known) {
+                return Ok(());
+            }
+        }
+        if below.loading.manner == options::Loading::Refuse {
+            return Err(Error::Loading);
+        }
+        // The thread that reads takes the locks of keys.
+        self.commit_pending()?;
+        load_all(&viper)
+    }
+}
+
+/// What several threads read together.
+#[derive(Default)]
+struct Outcome {
+    /// Keys entered, less those that were removed.
+    entered: i64,
+    /// Records of tier 1 of which the log has a later state.
+    losers: Vec<u64>,
+}
+
+/// Enters the states of parts of the log into the index.
+fn read(viper: &Arc<Viper>, below: &Below, parts: &[Part]) -> Result<Outcome, Error> {
     let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
-    let covers = RwLock::new(std::mem::take(&mut found.covers));
-    let sums = Mutex::new((0, Vec::new()));
-    let read = || {
+    let sums = Mutex::new(Outcome::default());
+    let share = || {
         let mut loader = Loader {
             viper,
             below,
             session: ViperSession::new(Arc::clone(viper))?,
-            covers: &covers,
             // A salvage may not know it.
             clock: match viper.damage {
                 None => below.clock(),
                 Some(_) => VERSION_SOUND,
             },
-            entered: 0,
-            losers: Vec::new(),
+            outcome: Outcome::default(),
         };
-        while let Some(&number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let outcome = below.log.replay(number, &mut |read| {
+        while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let outcome = below.log.replay_part(part, &mut |read| {
                 loader.enter(&read).or_else(|error| viper.tolerate(error))
             });
             outcome.or_else(|error| viper.tolerate(error))?;
+            // Of what is read at the open, nothing is counted.
+            let (left, bytes) = (&below.loading.left, part.bytes());
+            let _ = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                (left > bytes).then(|| left - bytes)
+            });
         }
-        let (entered, losers) = &mut *sums.lock();
-        *entered += loader.entered;
-        losers.append(&mut loader.losers);
+        let Outcome { entered, losers } = &mut loader.outcome;
+        loader.session.count_key(*entered);
+        let mut sums = sums.lock();
+        sums.entered += *entered;
+        sums.losers.append(losers);
         Ok(())
     };
     let work = || {
-        if let Err(error) = read() {
-            // The first error is kept; the other threads stop at their next segment.
-            next.store(numbers.len(), Ordering::Relaxed);
+        if let Err(error) = share() {
+            // The first error is kept; the other threads stop at their next part.
+            next.store(parts.len(), Ordering::Relaxed);
             failure.lock().get_or_insert(error);
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..threads(options).min(numbers.len()) {
+        for _ in 1..below.loading.threads.min(parts.len()) {
             scope.spawn(work);
         }
         work();
     });
-    if let Some(error) = failure.into_inner() {
-        return Err(error);
+    match failure.into_inner() {
+        Some(error) => Err(error),
+        None => Ok(sums.into_inner()),
     }
-    let (entered, mut losers) = sums.into_inner();
-    found.inserted = found
-        .inserted
-        .checked_add_signed(entered)
-        .expect("the log takes no keys away that nobody has");
-    found.losers.append(&mut losers);
-    Ok(())
 }
 
 /// One of the threads that read the log.
@@ -94,14 +288,9 @@ struct Loader<'a> {
     viper: &'a Viper,
     below: &'a Below,
     session: ViperSession,
-    /// What removals and dead records say of the log.
-    covers: &'a RwLock<Covers>,
     /// No entry has a greater version.
     clock: u64,
-    /// Keys entered, less those that were removed.
-    entered: i64,
-    /// Records of tier 1 of which the log has a later state.
-    losers: Vec<u64>,
+    outcome: Outcome,
 }
 
 impl Loader<'_> {
@@ -141,7 +330,7 @@ impl Loader<'_> {
             .is_some_and(|(at, record)| (record.stamp.order(), !is_below(*at)) > (order, false));
         let Some(location) = read.location.filter(|_| read.value().is_some()) else {
             // A removal. A record of the pool that is older has lost its mark.
-            cover(&mut self.covers.write(), key, order);
+            cover(&mut self.below.loading.covers.write(), key, order);
             if let Some((old, record)) = current
                 && !is_outdone
             {
@@ -149,8 +338,8 @@ impl Loader<'_> {
             }
             return Ok(());
         };
-        let is_covered = self
-            .covers
+        let covers = &self.below.loading.covers;
+        let is_covered = covers
             .read()
             .get(key)
             .is_some_and(|covered| *covered >= order);
@@ -177,7 +366,7 @@ impl Loader<'_> {
         let synced = Ordered::when_found();
         let removed = self.viper.index.remove(hash, old, &synced);
         assert!(removed, "the index changed under a held key lock");
-        self.entered -= 1;
+        self.outcome.entered -= 1;
         self.lose(old, record);
     }
 
@@ -185,7 +374,7 @@ impl Loader<'_> {
     fn lose(&mut self, old: Location, record: &Record) {
         match is_below(old) {
             true => self.stale(Some(old), u64::from(record.bytes)),
-            false => self.losers.push(old.get() * UNIT),
+            false => self.outcome.losers.push(old.get() * UNIT),
         }
     }
 
@@ -198,7 +387,7 @@ impl Loader<'_> {
             .index
             .insert(hash, location, &mut again, &Ordered::when_found())
             .map_err(index_error)?;
-        self.entered += 1;
+        self.outcome.entered += 1;
         Ok(())
     }
 }

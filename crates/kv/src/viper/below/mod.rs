@@ -39,7 +39,7 @@ pub(super) use evict::{Batch, Victim};
 use super::record::Record;
 use super::session::ViperSession;
 use super::space::Space;
-use crate::aof::{Entry, Known, Log, Writer};
+use crate::aof::{Entry, Known, Log, Position, Writer};
 use crate::engine::ghosts::Ghosts;
 use crate::engine::kind::EngineKind;
 use crate::error::{Error, corrupt};
@@ -62,6 +62,7 @@ pub(super) struct Below {
     tail: Mutex<Tail>,
     /// Held by the thread that cleans.
     cleaning: Mutex<()>,
+    pub(super) loading: load::Load,
     /// Whether the index may lead to the log. Until records leave, writes and reads cost what they cost
     /// without a tier below.
     is_used: AtomicBool,
@@ -82,6 +83,8 @@ pub(super) struct Below {
 struct Tail {
     writer: Writer,
     line: TierLine,
+    /// As the next line says; see [`TierLine::freed`].
+    freed: Position,
 }
 
 /// What the tier below counts since it was opened.
@@ -144,7 +147,7 @@ impl Below {
             _ => {
                 let (log, known) = Log::create(shelf, secret, life, segment_bytes)?;
                 let mut line = TierLine::default();
-                let _ordered = line.advance(&mut pool.lane(), known, 0);
+                let _ordered = line.advance(&mut pool.lane(), known, Position::default(), 0);
                 // In every durability class: the directory has a log from here on.
                 pool.sync()?;
                 (log, line)
@@ -156,8 +159,13 @@ impl Below {
         let below = Below {
             log,
             is_used: AtomicBool::new(entries > 0),
-            tail: Mutex::new(Tail { writer, line }),
+            tail: Mutex::new(Tail {
+                writer,
+                freed: line.freed,
+                line,
+            }),
             cleaning: Mutex::default(),
+            loading: load::Load::new(options),
             ages: Ages::new(
                 options.tiered.policy,
                 bytes_max / block_bytes + 8,
@@ -206,7 +214,30 @@ impl Below {
             ..tail.line.known
         };
         if known != tail.line.known {
-            let _ordered = tail.line.advance(lane, known, 0);
+            let _ordered = tail.line.advance(lane, known, tail.freed, 0);
+        }
+    }
+
+    /// See [`TierLine::freed`].
+    fn freed(&self) -> Position {
+        self.tail().freed
+    }
+
+    /// Notes that the pool has no live record of what the log has so far. The caller knows that every block is
+    /// free from which records have left, and lets no other thread have records leave meanwhile.
+    pub(super) fn note_freed(&self) -> Position {
+        let mut tail = self.tail();
+        tail.freed = tail.line.known.settled;
+        tail.freed
+    }
+
+    /// As [`Below::note_freed`], and tells the pool.
+    pub(super) fn settle_freed(&self, lane: &mut everdram_pm::Lane) {
+        let freed = self.note_freed();
+        let mut tail = self.tail();
+        if tail.line.freed < freed {
+            let known = tail.line.known;
+            let _ordered = tail.line.advance(lane, known, freed, 0);
         }
     }
 
@@ -219,20 +250,35 @@ impl Below {
     }
 
     fn begin_segment(&self, tail: &mut Tail, session: &mut ViperSession) -> Result<(), Error> {
-        // The pool must know of one change of the manifest, durably, before the next.
+        self.change_manifest(tail, session, |tail| tail.writer.next_segment(&self.log))
+    }
+
+    /// Changes the manifest. The pool must know of one change, durably, before the next, so nobody else makes
+    /// one from the sync on.
+    fn change_manifest(
+        &self,
+        tail: &mut Tail,
+        session: &mut ViperSession,
+        change: impl FnOnce(&mut Tail) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         session.engine.pool.sync()?;
-        tail.writer.next_segment(&self.log)?;
+        change(tail)?;
         self.note_generation(tail, &mut session.lane);
         Ok(())
     }
 
     /// The log counts up to its end from here on.
     fn settle(&self, tail: &mut Tail, session: &mut ViperSession, clock: u64) -> Ordered {
+        assert!(
+            tail.writer.is_synced(),
+            "the log is to count up to a place that is not durable"
+        );
         let known = Known {
             settled: tail.writer.end(),
             generation: self.log.generation(),
         };
-        tail.line.advance(&mut session.lane, known, clock)
+        let freed = tail.freed;
+        tail.line.advance(&mut session.lane, known, freed, clock)
     }
 
     /// Takes back what was appended since the log was settled. Nothing leads there.

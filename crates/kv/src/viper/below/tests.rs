@@ -2,10 +2,12 @@
 
 use crate::engine::kind::EngineKind;
 use crate::engine::open;
-use crate::engine::{Engine, EngineSession};
-use crate::options::{Options, Policy, Promote};
+use crate::engine::{BatchOp, Engine, EngineSession};
+use crate::error::Error;
+use crate::options::{Loading, Options, Policy, Promote};
 use crate::store::Store;
 use crate::viper::Viper;
+use crate::viper::below::load;
 use crate::viper::session::ViperSession;
 use everdram_pm::{Medium, MediumChoice};
 use rand::rngs::StdRng;
@@ -245,4 +247,148 @@ fn hole_n10_two_copies_after_a_crash_become_one() {
     copy(&killed, &again);
     let store = Store::open(&again, &options).unwrap();
     assert_eq!(store.len(), 0, "removed keys came back");
+}
+
+/// A closed store of 20,000 keys, most of them below, with every hundredth written again at the end. Returns its
+/// directory, and the keys that were written again, of which the last ones are in the pool.
+fn store_with_hot_keys(directory: &Path) -> (std::path::PathBuf, Vec<u32>) {
+    let store = open(directory);
+    let mut session = store.session().unwrap();
+    for number in 0..20_000u32 {
+        session.put(&number.to_le_bytes(), &[1; 400]).unwrap();
+    }
+    let hot: Vec<u32> = (0..20_000).step_by(100).collect();
+    for number in &hot {
+        session.put(&number.to_le_bytes(), &[2; 400]).unwrap();
+    }
+    drop(session);
+    store.close().unwrap();
+    (directory.join("pool"), hot)
+}
+
+/// The engine over a pool, without threads: the log is read when the test says so.
+fn over(path: &Path, loading: Loading) -> Arc<Viper> {
+    let mut options = options();
+    options.tiered.loading = loading;
+    let pool = open::pool(path, &options).unwrap();
+    Viper::over(pool, path, &options).unwrap()
+}
+
+/// While the log is read, keys of tier 1 are served and changed, and what the log has of them stays void. All
+/// other keys are unknown.
+#[test]
+fn hole_n14_loading_undoes_nothing() {
+    let directory = TempDir::new_in("/dev/shm").unwrap();
+    let (path, hot) = store_with_hot_keys(directory.path());
+    let viper = over(&path, Loading::Refuse);
+    assert!(viper.is_loading(), "the log was read at once");
+    let mut session = ViperSession::of_user(Arc::clone(&viper)).unwrap();
+    let key = |number: u32| number.to_le_bytes();
+    let mut value = Vec::new();
+    let [deleted, expired, again, replaced, batched, kept] = hot[190..196] else {
+        unreachable!("six keys")
+    };
+    let found = session.get(&key(kept), &mut value).unwrap();
+    assert!(found.is_some() && value == [2; 400], "tier 1 is served");
+    assert!(session.delete(&key(deleted)).unwrap());
+    session.put(&key(expired), b"old", 1).unwrap();
+    assert!(session.delete(&key(again)).unwrap());
+    session.put(&key(again), b"new", 0).unwrap();
+    session.put(&key(replaced), b"new", 0).unwrap();
+    let batch = [
+        BatchOp::Delete { key: &key(batched) },
+        BatchOp::Put {
+            key: &key(kept),
+            value: b"new",
+            expires_at_ms: 0,
+        },
+    ];
+    let _ticket = session.batch(&batch).unwrap();
+    let _ticket = session.commit().unwrap();
+    // Keys of the log alone.
+    let unknown = key(777);
+    let is_loading = |error| matches!(error, Error::Loading);
+    assert!(is_loading(session.get(&unknown, &mut value).unwrap_err()));
+    assert!(is_loading(session.put(&unknown, b"new", 0).unwrap_err()));
+    assert!(is_loading(session.delete(&unknown).unwrap_err()));
+    assert!(is_loading(session.clear().unwrap_err()));
+    assert!(is_loading(
+        session.scan(0, 9, &mut |_, _, _| ()).unwrap_err()
+    ));
+    let both: [&[u8]; 2] = [&key(kept), &unknown];
+    let many = session.get_many(&both, &mut value, &mut Vec::new());
+    assert!(is_loading(many.unwrap_err()));
+    // Nothing leaves meanwhile.
+    assert!(viper.make_dense().is_ok() && viper.is_loading());
+
+    load::load_all(&viper).unwrap();
+    let judge = |viper: &Arc<Viper>| {
+        let mut session = ViperSession::of_user(Arc::clone(viper)).unwrap();
+        for number in 0..20_000 {
+            let mut value = Vec::new();
+            let found = session.get(&key(number), &mut value).unwrap().is_some();
+            let is_gone = [deleted, expired, batched].contains(&number);
+            assert_eq!(found, !is_gone, "key {number}");
+            if [again, replaced, kept].contains(&number) {
+                assert_eq!(value, b"new");
+            }
+        }
+        assert!(Engine::check(&**viper).unwrap().findings.is_empty());
+    };
+    assert!(!viper.is_loading());
+    judge(&viper);
+    let killed = directory.path().join("killed");
+    copy(&path, &killed);
+    judge(&over(&killed, Loading::Wait));
+}
+
+/// A caller that may wait reads the log itself.
+#[test]
+fn a_call_that_needs_the_log_reads_it() {
+    let directory = TempDir::new_in("/dev/shm").unwrap();
+    let (path, hot) = store_with_hot_keys(directory.path());
+    let viper = over(&path, Loading::Wait);
+    let mut session = ViperSession::of_user(Arc::clone(&viper)).unwrap();
+    let mut value = Vec::new();
+    let key = hot[190].to_le_bytes();
+    assert!(session.get(&key, &mut value).unwrap().is_some());
+    assert!(viper.is_loading(), "a key of tier 1 was waited for");
+    // Its lock must not be held while the log is read.
+    session.put(&key, b"new", 0).unwrap();
+    value.clear();
+    assert!(
+        session
+            .get(&777u32.to_le_bytes(), &mut value)
+            .unwrap()
+            .is_some()
+    );
+    assert_eq!(value, [1; 400]);
+    assert!(!viper.is_loading());
+    assert_eq!(Engine::len(&*viper), 20_000);
+}
+
+/// Damage that an open would have refused stops writes when it is found later; reads of tier 1 go on.
+#[test]
+fn damage_of_the_log_that_is_found_later_halts_the_engine() {
+    let directory = TempDir::new_in("/dev/shm").unwrap();
+    let (path, hot) = store_with_hot_keys(directory.path());
+    let segment = path.join("tier2/everdram.aof.1.incr.aof");
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[5000] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+    let viper = over(&path, Loading::Wait);
+    let mut session = ViperSession::of_user(Arc::clone(&viper)).unwrap();
+    let (mut value, key) = (Vec::new(), hot[190].to_le_bytes());
+    let failed = session.get(&777u32.to_le_bytes(), &mut value);
+    assert!(matches!(failed, Err(Error::Corrupt { .. })), "{failed:?}");
+    assert!(session.get(&key, &mut value).unwrap().is_some());
+    let refused = session.put(&key, b"new", 0).and_then(|()| session.commit());
+    assert!(matches!(refused, Err(Error::Halted(_))), "{refused:?}");
+    let unknown = session.get(&777u32.to_le_bytes(), &mut value);
+    assert!(matches!(unknown, Err(Error::Halted(_))), "{unknown:?}");
+    drop((session, viper));
+    let mut options = options();
+    options.tiered.loading = Loading::AtOpen;
+    let failed = Store::open(&path, &options).map(drop);
+    assert!(matches!(failed, Err(Error::Corrupt { .. })), "{failed:?}");
 }

@@ -19,6 +19,7 @@ pub(super) mod relocate;
 pub(super) mod retired;
 
 use super::Viper;
+use super::below::load::load_all;
 use super::session::ViperSession;
 use crate::concurrency::seam::few;
 use crate::concurrency::stripes::Backoff;
@@ -105,8 +106,10 @@ impl Compactor {
             self.victims = chosen(viper, goal);
         }
         let is_done = self.victims.is_empty() && viper.compaction.retired.is_empty();
-        // During verification, a dead record may be all that keeps an unread record dead.
-        if is_done || viper.healthy().is_err() || viper.verification.is_running() {
+        // During verification, a dead record may be all that keeps an unread record dead; so it may while the
+        // log is read.
+        let is_reading = viper.verification.is_running() || viper.is_loading();
+        if is_done || viper.healthy().is_err() || is_reading {
             return Ok(Step::Nothing);
         }
         let Some(mut session) = compacting_session(viper)? else {
@@ -160,6 +163,9 @@ impl Compactor {
         let mut emptied = viper.compaction.retired.gather(&viper.epochs);
         let mut outcome = Ok(());
         let evicts = self.goal == Some(Goal::Evict);
+        if let Some(below) = viper.below.as_ref().filter(|_| is_first) {
+            below.note_freed();
+        }
         let mut batch = viper.below.as_ref().map(|below| below.batch(evicts));
         for _ in 0..count {
             let Some(block) = self.victims.pop() else {
@@ -219,6 +225,7 @@ pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
     if let Some(viper) = viper.myself() {
         // Blocks that are unverified since a restart cannot be compacted.
         super::checkpoint::verify::verify_all(&viper)?;
+        load_all(&viper)?;
     }
     let before = viper.compactor().freed;
     let mut free = None;
@@ -273,6 +280,12 @@ impl Viper {
             1 => super::checkpoint::give_way(self),
             _ => false,
         }
+    }
+
+    /// Whether a log below is still being read.
+    pub(super) fn is_loading(&self) -> bool {
+        let below = self.below.as_ref();
+        below.is_some_and(|below| below.loading.is_running())
     }
 
     pub(super) fn myself(&self) -> Option<Arc<Viper>> {

@@ -10,7 +10,7 @@
 //! 3. Dead records are tombstones: a record in the index that is not newer than one is a loser, too.
 //! 4. Losers are marked dead, fence, journals are marked dead, open pages are sealed at the end of their last
 //!    good record, fence. Only then does the store answer (I7).
-//! 5. With a tier below, its log is read (`below/load.rs`).
+//! 5. With a tier below, the end of its log is read (`below/load.rs`), and the rest while the store is in use.
 //! 6. Overflow blocks that no live record reaches are freed, unless some value cannot be read
 //!    (`unreadable.rs`).
 //!
@@ -129,10 +129,13 @@ pub(super) fn recover(
     }
     mark_outdone_dead(viper, &session, &mut found)?;
     clean_up(viper, &mut session, &mut found)?;
+    let mut from_log = 0;
     if let Some(below) = &viper.below {
-        below::load::load(viper, below, options, &mut found)?;
-        found.covers.clear();
+        from_log = below::load::load_recent(viper, below, &mut found)?;
         mark_losers(&viper.space, &mut session, &mut found)?;
+        if !viper.read_only {
+            below.settle_freed(&mut session.lane);
+        }
     }
     assert!(
         found.losers.is_empty() && found.free.is_empty(),
@@ -152,7 +155,10 @@ pub(super) fn recover(
     session.count_key(found.inserted as i64);
     let summary = Summary {
         micros: start.elapsed().as_micros() as u64,
-        records: found.inserted,
+        records: found
+            .inserted
+            .checked_add_signed(from_log)
+            .expect("the log takes no keys away that nobody has"),
         losers: found.marked,
     };
     *viper.recovery.lock() = summary;

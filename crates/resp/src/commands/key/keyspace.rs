@@ -6,6 +6,13 @@ use crate::context::Context;
 /// Shortly after a restart the number is unknown: keys removed just before it may be counted. Redis has an
 /// error for that, after which its clients try again.
 pub(crate) fn dbsize(ctx: &mut Context<'_>) {
+    if let Some((read, bytes)) = ctx.shared.engine.loading() {
+        let percent = 100 * read / bytes.max(1);
+        return ctx.reply.error(&format!(
+            "LOADING everdram serves the keys that are in the pool, and cannot count all before it has read its log: \
+             {percent} % done"
+        ));
+    }
     if let Some((done, blocks)) = ctx.shared.engine.verification() {
         let percent = 100 * done / blocks.max(1);
         return ctx.reply.error(&format!(
