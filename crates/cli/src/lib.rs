@@ -78,8 +78,8 @@ pub(crate) enum Outcome {
     Sound,
     /// Data was lost or is damaged. The command has printed what.
     Damaged,
-    /// What could be saved of a damaged pool is saved, or what could be tested in the time is sound. The command
-    /// has printed what is missing.
+    /// What could be saved of a damaged pool is saved, or what could be tested in the time is sound. The
+    /// command has printed what is missing.
     Incomplete,
     /// All was well until Ctrl-C ended the work early.
     Interrupted,

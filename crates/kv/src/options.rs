@@ -132,8 +132,8 @@ pub struct TieredOptions {
     pub loading: Loading,
 }
 
-/// What calls do after a restart of a store of the engine `tiered` while its log is still being read. Keys that
-/// the pool has are served at once in any case.
+/// What calls do after a restart of a store of the engine `tiered` while its log is still being read. Keys
+/// that the pool has are served at once in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Loading {
     /// Calls wait that need other keys, or all. Other sessions of the calling thread must have no submitted

@@ -111,8 +111,8 @@ impl Store {
     }
 
     /// Live keys. Shortly after a restart this waits until the whole pool is verified
-    /// ([`Stats::verification`]) and the log of a `tiered` store read; [`Stats::keys`] does not wait. Do not call it while one of the caller's
-    /// sessions has submitted writes.
+    /// ([`Stats::verification`]) and the log of a `tiered` store read; [`Stats::keys`] does not wait. Do not
+    /// call it while one of the caller's sessions has submitted writes.
     #[must_use]
     pub fn len(&self) -> u64 {
         // On damage the store takes no more writes, and the known keys are the count.

@@ -19,8 +19,8 @@ use tree::Layer;
 
 /// Percent of the mutants that must be caught. An excused one counts as not caught.
 const SCORE: usize = 95;
-/// The same for a sample: of eight, five or more are caught on all but one day in two hundred if the lab catches
-/// nine of ten.
+/// The same for a sample: of eight, five or more are caught on all but one day in two hundred if the lab
+/// catches nine of ten.
 const QUICK_SCORE: usize = 60;
 /// Seconds for each mutant.
 const SECONDS: u64 = 300;

@@ -6,8 +6,8 @@
 //! #z <sum>\r\n                                                           seal, 16 bytes, once another segment follows
 //! ```
 //!
-//! The sums are keyed with the pool's secret. So a segment of another pool has no valid head. The seal is of the
-//! place where it lies, so a segment that has lost its end has none.
+//! The sums are keyed with the pool's secret. So a segment of another pool has no valid head. The seal is of
+//! the place where it lies, so a segment that has lost its end has none.
 
 use super::digits::{get, put};
 use super::entry::{self, GRAIN, Position};

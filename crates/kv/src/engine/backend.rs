@@ -213,8 +213,8 @@ pub(crate) trait Backend: Send + Sized {
     /// Prefetches the memory in which a look-up of this hash begins.
     fn prefetch(&self, hash: u64);
 
-    /// Sees to it that the state of these keys, or of all (`None`), is known: shortly after a restart it may not
-    /// be. Called before a stripe is taken for the call.
+    /// Sees to it that the state of these keys, or of all (`None`), is known: shortly after a restart it may
+    /// not be. Called before a stripe is taken for the call.
     ///
     /// # Errors
     /// [`Error::Loading`]; [`Error::Corrupt`]; as [`Backend::commit_pending`].

@@ -28,8 +28,8 @@ impl Frozen {
         }
     }
 
-    /// As [`Frozen::take`], of a store that may still work by itself: of files that change while they are read,
-    /// one may be of an earlier moment than another, as after no kill.
+    /// As [`Frozen::take`], of a store that may still work by itself: of files that change while they are
+    /// read, one may be of an earlier moment than another, as after no kill.
     pub fn take_idle(directory: &Path) -> Frozen {
         const TRIES: usize = 1000;
         let mut before = Frozen::take(directory);

@@ -1,5 +1,5 @@
-//! Recovery of the tier below, which comes after that of tier 1. (The paper reads the log first and overwrites
-//! it with tier 1; the outcome is the same, and here the keys that are used most are there first.)
+//! Recovery of the tier below, which comes after that of tier 1. (The paper reads the log first and
+//! overwrites it with tier 1; the outcome is the same, and here the keys that are used most are there first.)
 //!
 //! 1. What was appended since all blocks were last freed is read before the store answers: only there may
 //!    the log have a later state of a key than the pool. A crash came between settling and freeing, and the
@@ -102,9 +102,9 @@ impl Load {
     }
 }
 
-/// Reads the end of the log, where it may have later states of keys than the pool: losers of the pool are left
-/// in `found`. The rest is read later, but at once if the store is open to be read, or the options say so.
-/// Returns the number of keys that came, less those that went.
+/// Reads the end of the log, where it may have later states of keys than the pool: losers of the pool are
+/// left in `found`. The rest is read later, but at once if the store is open to be read, or the options say
+/// so. Returns the number of keys that came, less those that went.
 ///
 /// # Errors
 /// [`Error::Corrupt`] names file and offset; [`Error::NoSpace`]: the index found no memory.
@@ -187,8 +187,8 @@ impl ViperSession {
         }
     }
 
-    /// Sees to it that the state of these keys, or of all (`None`), is known. A key is known if tier 1 has it,
-    /// or had it when the store was opened. Otherwise the rest of the log is read now.
+    /// Sees to it that the state of these keys, or of all (`None`), is known. A key is known if tier 1 has
+    /// it, or had it when the store was opened. Otherwise the rest of the log is read now.
     ///
     /// # Errors
     /// [`Error::Loading`], if calls are not to wait. As [`load_some`] and [`Backend::commit_pending`].

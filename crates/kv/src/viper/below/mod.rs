@@ -223,8 +223,8 @@ impl Below {
         self.tail().freed
     }
 
-    /// Notes that the pool has no live record of what the log has so far. The caller knows that every block is
-    /// free from which records have left, and lets no other thread have records leave meanwhile.
+    /// Notes that the pool has no live record of what the log has so far. The caller knows that every block
+    /// is free from which records have left, and lets no other thread have records leave meanwhile.
     pub(super) fn note_freed(&self) -> Position {
         let mut tail = self.tail();
         tail.freed = tail.line.known.settled;

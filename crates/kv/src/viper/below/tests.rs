@@ -249,8 +249,8 @@ fn hole_n10_two_copies_after_a_crash_become_one() {
     assert_eq!(store.len(), 0, "removed keys came back");
 }
 
-/// A closed store of 20,000 keys, most of them below, with every hundredth written again at the end. Returns its
-/// directory, and the keys that were written again, of which the last ones are in the pool.
+/// A closed store of 20,000 keys, most of them below, with every hundredth written again at the end. Returns
+/// its directory, and the keys that were written again, of which the last ones are in the pool.
 fn store_with_hot_keys(directory: &Path) -> (std::path::PathBuf, Vec<u32>) {
     let store = open(directory);
     let mut session = store.session().unwrap();

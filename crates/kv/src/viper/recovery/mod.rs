@@ -10,7 +10,8 @@
 //! 3. Dead records are tombstones: a record in the index that is not newer than one is a loser, too.
 //! 4. Losers are marked dead, fence, journals are marked dead, open pages are sealed at the end of their last
 //!    good record, fence. Only then does the store answer (I7).
-//! 5. With a tier below, the end of its log is read (`below/load.rs`), and the rest while the store is in use.
+//! 5. With a tier below, the end of its log is read (`below/load.rs`), and the rest while the store is in
+//!    use.
 //! 6. Overflow blocks that no live record reaches are freed, unless some value cannot be read
 //!    (`unreadable.rs`).
 //!
