@@ -120,7 +120,8 @@ pub struct TieredOptions {
     pub below: Option<PathBuf>,
     /// Share of the pool that eviction keeps free for writers. 0.01 to 0.9.
     pub free: f64,
-    /// Share of stale bytes from which a segment of the log is cleaned. 0.05 to 1.
+    /// Share of the log's bytes that may be stale before segments are cleaned, those with the most first.
+    /// 0.05 to 1.
     pub garbage: f64,
     /// Bytes of a segment of the log: 4 KiB to 64 MiB.
     pub segment_bytes: u64,

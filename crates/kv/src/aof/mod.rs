@@ -58,6 +58,18 @@ pub(crate) fn is_below(location: Location) -> bool {
     location.get() & BELOW != 0
 }
 
+/// Share of stale bytes from which a segment costs nothing to clean.
+const NEARLY_ALL: f64 = 0.95;
+
+/// When cleaning is worth it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Worth {
+    /// As long as more than this share of the log's bytes is stale.
+    All(f64),
+    /// As long as more than this share of a segment's bytes is stale.
+    Each(f64),
+}
+
 /// What the owner's pool knows of its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
@@ -558,14 +570,26 @@ impl Log {
         (bytes, stale, segments.len() as u64)
     }
 
-    /// The oldest segment that is worth cleaning, among those with a number below `before`: more than
-    /// `share` of its bytes are stale, or an entry has expired by `now` (Unix milliseconds; 0 = nothing
-    /// expires).
-    pub(crate) fn worth_cleaning(&self, share: f64, now: u64, before: u64) -> Option<u64> {
+    /// The segment to clean, among those with a number below `before`: one with an entry that has expired by
+    /// `now` (Unix milliseconds; 0 = nothing expires), or the one with the largest share of stale bytes if
+    /// that is worth it.
+    pub(crate) fn worth_cleaning(&self, worth: Worth, now: u64, before: u64) -> Option<u64> {
         let segments = self.segments();
-        let mut settled = segments.iter().filter(|segment| segment.number < before);
-        let worth = settled.find(|segment| segment.is_worth_cleaning(share, now))?;
-        Some(worth.number)
+        let settled = || segments.iter().filter(|segment| segment.number < before);
+        if let Some(expired) = settled().find(|segment| segment.has_expired(now)) {
+            return Some(expired.number);
+        }
+        let stalest =
+            settled().max_by(|one, other| one.stale_share().total_cmp(&other.stale_share()));
+        let stalest = stalest?;
+        let (bytes, stale, _) = self.use_of();
+        let is_worth_it = match worth {
+            Worth::Each(share) => stalest.stale_share() > share,
+            Worth::All(share) => {
+                stale as f64 > bytes as f64 * share || stalest.stale_share() > NEARLY_ALL
+            }
+        };
+        is_worth_it.then_some(stalest.number)
     }
 
     /// Whether no segment is older.

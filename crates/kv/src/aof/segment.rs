@@ -93,10 +93,15 @@ impl Segment {
         }
     }
 
-    /// Whether more than `share` of its bytes are stale, or an entry has expired by `now`.
-    pub(super) fn is_worth_cleaning(&self, share: f64, now: u64) -> bool {
+    /// Whether an entry has expired by `now`.
+    pub(super) fn has_expired(&self, now: u64) -> bool {
+        self.expiry.load(Ordering::Relaxed) <= now
+    }
+
+    /// The share of its bytes that is stale.
+    pub(super) fn stale_share(&self) -> f64 {
         let (bytes, stale) = self.use_of();
-        stale as f64 > bytes as f64 * share || self.expiry.load(Ordering::Relaxed) <= now
+        stale as f64 / bytes.max(1) as f64
     }
 
     /// Bytes of entries, and how many of them are stale.

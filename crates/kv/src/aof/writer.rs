@@ -89,9 +89,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether the last segment has entries and is worth cleaning; see [`Log::worth_cleaning`].
+    /// Whether the last segment has entries, of which one has expired by `now` or more than `share` of the
+    /// bytes are stale.
     pub(crate) fn is_worth_ending(&self, share: f64, now: u64) -> bool {
-        self.end().offset > HEAD && self.last.is_worth_cleaning(share, now)
+        let is_worth_it = self.last.has_expired(now) || self.last.stale_share() > share;
+        self.end().offset > HEAD && is_worth_it
     }
 
     /// Whether the last segment is full: [`Writer::next_segment`] comes before the next state.

@@ -120,7 +120,7 @@ fn keep(viper: &Arc<Viper>) -> Result<(), Error> {
         && let Some(below) = &viper.below
     {
         let mut session = ViperSession::new(Arc::clone(viper))?;
-        while below.clean(viper, &mut session, below.garbage(), 0)? {
+        while below.clean(viper, &mut session, below.worth(), 0)? {
             if viper.keeper.is_stopping() {
                 return Ok(());
             }
@@ -187,15 +187,22 @@ impl Recovered for Viper {
 
     #[cfg(feature = "lab")]
     fn jobs(self: Arc<Self>) -> Vec<crate::engine::jobs::Job> {
-        let (space, dense, index) = (Arc::clone(&self), Arc::clone(&self), self);
+        let (space, dense, index) = (Arc::clone(&self), Arc::clone(&self), Arc::clone(&self));
         let mut cursor = 0;
-        vec![
+        let mut jobs = vec![
             crate::engine::jobs::Job::new("room", move || {
                 step(&space, true, &mut cursor).map(|()| true)
             }),
             crate::engine::jobs::Job::new("dense", move || Ok(dense.make_dense()? == Step::Worked)),
             crate::engine::jobs::Job::new("index", move || keep(&index).map(|()| true)),
-        ]
+        ];
+        if self.below.is_some() {
+            // A part of what "index" does at once, so that runs have logs of which a part is read.
+            jobs.push(crate::engine::jobs::Job::new("load", move || {
+                load_some(&self)
+            }));
+        }
+        jobs
     }
 
     #[cfg(feature = "lab")]

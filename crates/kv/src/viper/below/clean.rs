@@ -6,7 +6,7 @@
 
 use super::Below;
 use super::evict::Victim;
-use crate::aof::{Order, is_below};
+use crate::aof::{Order, Worth, is_below};
 use crate::concurrency::seam::few;
 use crate::engine::backend::Backend;
 use crate::error::Error;
@@ -32,8 +32,8 @@ struct Kept {
 }
 
 impl Below {
-    /// Cleans a segment that is worth it, with more than `share` of stale bytes or with entries that have
-    /// expired by `now` (Unix milliseconds; 0 = never); `false`: none is. The caller holds no lock of a
+    /// Cleans the segment that is most worth it, or one with entries that have expired by `now` (Unix
+    /// milliseconds; 0 = never); `false`: there is none. The caller holds no lock of a
     /// key and no pin.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl Below {
         &self,
         viper: &Viper,
         session: &mut ViperSession,
-        share: f64,
+        worth: Worth,
         now: u64,
     ) -> Result<bool, Error> {
         // One thread cleans; it may be reading the very segment.
@@ -51,7 +51,7 @@ impl Below {
         };
         // What is not settled may not be swung yet, and would look stale.
         let settled = self.tail().line.known.settled.segment;
-        let Some(number) = self.log.worth_cleaning(share, now, settled) else {
+        let Some(number) = self.log.worth_cleaning(worth, now, settled) else {
             return Ok(false);
         };
         viper.healthy()?;
@@ -78,7 +78,7 @@ impl Below {
         Ok(true)
     }
 
-    /// Cleans everything with more than a few stale bytes, and with entries that have expired: Redis'
+    /// Cleans every segment with more than a few stale bytes, and with entries that have expired: Redis'
     /// rewrite. It ends where the disk has no room.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl Below {
         }
         // What is appended meanwhile is left for another time.
         for _ in self.log.numbers() {
-            match self.clean(viper, session, REWRITTEN, now) {
+            match self.clean(viper, session, Worth::Each(REWRITTEN), now) {
                 Ok(true) => {}
                 Ok(false) | Err(Error::NoSpace(_)) => break,
                 Err(error) => return Err(error),
@@ -112,9 +112,9 @@ impl Below {
         Ok(())
     }
 
-    /// The share of stale bytes from which a segment is cleaned without a request.
-    pub(in crate::viper) fn garbage(&self) -> f64 {
-        self.garbage
+    /// When segments are cleaned without a request.
+    pub(in crate::viper) fn worth(&self) -> Worth {
+        Worth::All(self.garbage)
     }
 
     /// The entries of a segment that may count: those to which the index leads, and removals.

@@ -72,7 +72,7 @@ pub(super) struct Below {
     ghosts: Ghosts,
     /// Share of the pool that is kept free.
     pub(super) free: f64,
-    /// Share of stale bytes from which a segment is cleaned.
+    /// Share of the log's bytes that may be stale.
     garbage: f64,
     /// Whether keys that are read again come back.
     promotes: bool,

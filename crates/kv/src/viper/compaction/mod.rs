@@ -273,7 +273,10 @@ impl Viper {
     /// try.
     pub(super) fn make_room(&self, bytes: u64, attempt: u32) -> bool {
         match attempt {
-            _ if self.below.is_some() => attempt < EVICTIONS_MAX && self.evict_for(bytes),
+            // More each time: a batch needs room for its journal, too.
+            _ if self.below.is_some() => {
+                attempt < EVICTIONS_MAX && self.evict_for(bytes * (u64::from(attempt) + 1))
+            }
             // Even if nothing is freed here: another thread may make all the room there is to make.
             0 => reclaim_all(self).is_ok(),
             // A slower restart is better than a refused write.
