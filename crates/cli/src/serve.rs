@@ -90,14 +90,23 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     end_on_request(&server, signals, arguments.until_stdin_closes)?;
     announce(arguments, &settings.pool, &store, &server)?;
     let ended = server.wait();
-    let keys = store.len();
+    let keys = known_keys(&store);
     let closed = store.close();
     ended.context("server")?;
     closed.context("closing the pool")?;
     if !arguments.json && !arguments.salvage {
-        println!("closed; {} keys are durable", units::count(keys));
+        match keys {
+            Some(keys) => println!("closed; {} keys are durable", units::count(keys)),
+            None => println!("closed; everything is durable"),
+        }
     }
     Ok(Outcome::Sound)
+}
+
+/// The number of keys; `None` while a log is being read, which may take long: nobody is to wait for that.
+fn known_keys(store: &Store) -> Option<u64> {
+    let is_loading = store.engine().loading().is_some();
+    (!is_loading).then(|| store.len())
 }
 
 /// Prints what a salvaged store lacks on standard error, since the operator must know it.
@@ -179,7 +188,7 @@ fn announce(
         let mut object = json!({
             "event": "ready", "pool": path, "port": port,
             "addresses": addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "keys": store.len(), "recovery_us": stats.recovery_us,
+            "keys": known_keys(store), "recovery_us": stats.recovery_us,
             "recovered_records": stats.recovered_records, "recovered_losers": stats.recovered_losers,
         });
         if let Some(lacks) = stats.salvage {
@@ -201,7 +210,16 @@ fn announce(
         let recovery = units::time(Duration::from_micros(stats.recovery_us));
         let records = units::count(stats.recovered_records);
         row("recovered", format_args!("{records} records in {recovery}"));
-        row("keys", units::count(store.len()));
+        match store.engine().loading() {
+            None => row("keys", units::count(store.len())),
+            Some((_, bytes)) => {
+                let log = units::bytes(bytes);
+                row(
+                    "keys",
+                    format_args!("{log} of log are being read; those of the pool are served"),
+                );
+            }
+        }
         if let Some(lacks) = stats.salvage {
             let (places, records) = (
                 units::count(lacks.findings),
