@@ -58,15 +58,17 @@ pub(crate) fn is_below(location: Location) -> bool {
     location.get() & BELOW != 0
 }
 
-/// Share of stale bytes from which a segment costs nothing to clean.
+/// Share of garbage from which a segment costs nothing to clean.
 const NEARLY_ALL: f64 = 0.95;
+/// Share of removals in the log from which the oldest segments are cleaned, whatever is in them.
+const REMOVALS: f64 = 0.25;
 
 /// When cleaning is worth it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Worth {
-    /// As long as more than this share of the log's bytes is stale.
+    /// As long as more than this share of the log's bytes is garbage.
     All(f64),
-    /// As long as more than this share of a segment's bytes is stale.
+    /// As long as more than this share of a segment's bytes is garbage, or one of its entries has expired.
     Each(f64),
 }
 
@@ -396,14 +398,7 @@ impl Log {
             let what = "the log was written 8 TiB long since the store was opened; open it again";
             return Err(Error::NoSpace(what.into()));
         }
-        let segment = Arc::new(Segment {
-            number,
-            slot,
-            file,
-            bytes: AtomicU64::new(bytes),
-            stale: AtomicU64::new(0),
-            expiry: AtomicU64::new(u64::MAX),
-        });
+        let segment = Arc::new(Segment::new(number, slot, file, bytes));
         table.push(Some(Arc::clone(&segment)));
         Ok(segment)
     }
@@ -558,7 +553,7 @@ impl Log {
     /// Counts every entry as stale.
     pub(crate) fn all_stale(&self) {
         for segment in self.segments() {
-            segment.stale.store(u64::MAX >> 1, Ordering::Relaxed);
+            segment.stale.store(segment.use_of().0, Ordering::Relaxed);
         }
     }
 
@@ -570,26 +565,38 @@ impl Log {
         (bytes, stale, segments.len() as u64)
     }
 
-    /// The segment to clean, among those with a number below `before`: one with an entry that has expired by
-    /// `now` (Unix milliseconds; 0 = nothing expires), or the one with the largest share of stale bytes if
-    /// that is worth it.
+    /// The segment to clean, among those with a number below `before`, at `now` (Unix milliseconds); `None`:
+    /// it is not worth it.
     pub(crate) fn worth_cleaning(&self, worth: Worth, now: u64, before: u64) -> Option<u64> {
-        let segments = self.segments();
-        let settled = || segments.iter().filter(|segment| segment.number < before);
-        if let Some(expired) = settled().find(|segment| segment.has_expired(now)) {
-            return Some(expired.number);
-        }
-        let stalest =
-            settled().max_by(|one, other| one.stale_share().total_cmp(&other.stale_share()));
-        let stalest = stalest?;
-        let (bytes, stale, _) = self.use_of();
-        let is_worth_it = match worth {
-            Worth::Each(share) => stalest.stale_share() > share,
-            Worth::All(share) => {
-                stale as f64 > bytes as f64 * share || stalest.stale_share() > NEARLY_ALL
+        let mut segments = self.segments();
+        segments.retain(|segment| segment.number < before);
+        let oldest = segments.first()?;
+        let garbage = |segment: &Segment| segment.garbage(now, segment.number == oldest.number);
+        let share = |segment: &Segment| garbage(segment) as f64 / segment.use_of().0.max(1) as f64;
+        // Of equals, the oldest.
+        let by_share =
+            |one: &&Arc<Segment>, other: &&Arc<Segment>| share(one).total_cmp(&share(other));
+        let worst = segments.iter().rev().max_by(by_share)?;
+        match worth {
+            Worth::Each(least) => {
+                let expired = segments.iter().find(|segment| segment.has_expired(now));
+                let worst = (share(worst) > least).then_some(worst);
+                Some(expired.or(worst)?.number)
             }
-        };
-        is_worth_it.then_some(stalest.number)
+            Worth::All(least) => {
+                let sum = |of: &dyn Fn(&Segment) -> u64| -> f64 {
+                    segments.iter().map(|segment| of(segment)).sum::<u64>() as f64
+                };
+                let removals = sum(&|segment| segment.removals.load(Ordering::Relaxed));
+                let bytes = sum(&|segment| segment.use_of().0);
+                if removals > bytes * REMOVALS {
+                    // They can go once nothing is left that is older.
+                    return Some(oldest.number);
+                }
+                let is_worth_it = sum(&garbage) > bytes * least || share(worst) > NEARLY_ALL;
+                is_worth_it.then_some(worst.number)
+            }
+        }
     }
 
     /// Whether no segment is older.

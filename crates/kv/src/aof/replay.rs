@@ -116,19 +116,25 @@ impl Log {
         }
     }
 
-    /// As [`Log::replay`], of a part of a segment.
+    /// As [`Log::replay`], of a part of a segment that is read for the first time since the log was opened.
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn replay_part(
+    pub(crate) fn load_part(
         &self,
         part: &Part,
         meet: &mut dyn FnMut(Read<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        match self.numbered(part.segment) {
-            Some(segment) => self.replay_range(&segment, part.from..part.to, meet),
-            None => Ok(()),
-        }
+        let Some(segment) = self.numbered(part.segment) else {
+            return Ok(());
+        };
+        self.replay_range(&segment, part.from..part.to, &mut |read| {
+            match read.value() {
+                Some(_) => segment.note_state(read.entry.bytes, read.entry.expires_at_ms),
+                None => segment.note_removal(read.entry.bytes),
+            }
+            meet(read)
+        })
     }
 
     fn numbered(&self, number: u64) -> Option<Arc<Segment>> {
@@ -182,7 +188,6 @@ impl Log {
                     "an entry of the log does not verify",
                 ));
             };
-            segment.note_expiry(entry.expires_at_ms);
             meet(Read {
                 entry: &entry,
                 bytes,

@@ -74,8 +74,12 @@ pub(super) struct Segment {
     pub(super) bytes: AtomicU64,
     /// Bytes of entries that are not their key's state any more.
     pub(super) stale: AtomicU64,
-    /// The earliest expiry of an entry in Unix milliseconds; `u64::MAX` = none.
-    pub(super) expiry: AtomicU64,
+    /// Bytes of removals.
+    pub(super) removals: AtomicU64,
+    /// Bytes of entries that expire.
+    pub(super) expiring: AtomicU64,
+    /// The first and the last expiry of an entry in Unix milliseconds; `u64::MAX` and 0 = none.
+    pub(super) expiry: (AtomicU64, AtomicU64),
 }
 
 impl Segment {
@@ -86,22 +90,49 @@ impl Segment {
         }
     }
 
-    /// Notes the expiry of an entry (Unix milliseconds; 0 = never).
-    pub(super) fn note_expiry(&self, expires_at_ms: u64) {
-        if expires_at_ms != 0 {
-            self.expiry.fetch_min(expires_at_ms, Ordering::Relaxed);
+    /// A segment whose last entry ends at `bytes`.
+    pub(super) fn new(number: u64, slot: u64, file: ShelfFile, bytes: u64) -> Segment {
+        Segment {
+            number,
+            slot,
+            file,
+            bytes: AtomicU64::new(bytes),
+            stale: AtomicU64::new(0),
+            removals: AtomicU64::new(0),
+            expiring: AtomicU64::new(0),
+            expiry: (AtomicU64::new(u64::MAX), AtomicU64::new(0)),
         }
+    }
+
+    /// Notes an entry of so many bytes with a state that expires then (Unix milliseconds; 0 = never).
+    pub(super) fn note_state(&self, bytes: u64, expires_at_ms: u64) {
+        if expires_at_ms != 0 {
+            self.expiring.fetch_add(bytes, Ordering::Relaxed);
+            self.expiry.0.fetch_min(expires_at_ms, Ordering::Relaxed);
+            self.expiry.1.fetch_max(expires_at_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes an entry of so many bytes with a removal.
+    pub(super) fn note_removal(&self, bytes: u64) {
+        self.removals.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Whether an entry has expired by `now`.
     pub(super) fn has_expired(&self, now: u64) -> bool {
-        self.expiry.load(Ordering::Relaxed) <= now
+        self.expiry.0.load(Ordering::Relaxed) <= now
     }
 
-    /// The share of its bytes that is stale.
-    pub(super) fn stale_share(&self) -> f64 {
+    /// Bytes that cleaning would not keep: stale ones, those of entries that have all expired by `now`, and
+    /// removals where no older segment is left that they could speak of.
+    pub(super) fn garbage(&self, now: u64, is_oldest: bool) -> u64 {
         let (bytes, stale) = self.use_of();
-        stale as f64 / bytes.max(1) as f64
+        let is_over = self.expiry.1.load(Ordering::Relaxed) < now;
+        let of = |counter: &AtomicU64, counts: bool| match counts {
+            true => counter.load(Ordering::Relaxed),
+            false => 0,
+        };
+        (stale + of(&self.expiring, is_over) + of(&self.removals, is_oldest)).min(bytes)
     }
 
     /// Bytes of entries, and how many of them are stale.

@@ -63,10 +63,10 @@ impl Writer {
         let at = self.end();
         let location = location_of(self.last.slot, at.offset)
             .ok_or_else(|| Error::NoSpace("a segment of the log is full".into()))?;
-        if let Said::Set { expires_at_ms, .. } = said {
-            self.last.note_expiry(expires_at_ms);
-        }
         let bytes = entry::encode(&mut self.batch, &log.secret, at, key, said, order);
+        if let Said::Set { expires_at_ms, .. } = said {
+            self.last.note_state(bytes, expires_at_ms);
+        }
         Ok(Placed { location, bytes })
     }
 
@@ -85,14 +85,15 @@ impl Writer {
         }
         let at = self.end();
         let bytes = entry::encode(&mut self.batch, &log.secret, at, key, Said::Del, order);
-        debug_assert!(bytes > 0);
+        self.last.note_removal(bytes);
         Ok(())
     }
 
     /// Whether the last segment has entries, of which one has expired by `now` or more than `share` of the
     /// bytes are stale.
     pub(crate) fn is_worth_ending(&self, share: f64, now: u64) -> bool {
-        let is_worth_it = self.last.has_expired(now) || self.last.stale_share() > share;
+        let (garbage, bytes) = (self.last.garbage(now, false), self.last.use_of().0);
+        let is_worth_it = self.last.has_expired(now) || garbage as f64 > bytes as f64 * share;
         self.end().offset > HEAD && is_worth_it
     }
 

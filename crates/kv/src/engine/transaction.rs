@@ -248,7 +248,8 @@ pub(super) fn batch<B: Backend>(session: &mut B, ops: &[BatchOp<'_>]) -> Result<
 pub(crate) fn room_of(ops: &[BatchOp<'_>]) -> usize {
     let of_one = |op: &BatchOp<'_>| match op {
         BatchOp::Put { key, value, .. } => key.len() + value.len() + RECORD_OVERHEAD,
-        BatchOp::Delete { .. } => 0,
+        // With a log below, a removal may be a record.
+        BatchOp::Delete { key } => key.len() + RECORD_OVERHEAD,
     };
     ops.iter().map(of_one).sum()
 }

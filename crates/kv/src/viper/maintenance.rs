@@ -120,7 +120,7 @@ fn keep(viper: &Arc<Viper>) -> Result<(), Error> {
         && let Some(below) = &viper.below
     {
         let mut session = ViperSession::new(Arc::clone(viper))?;
-        while below.clean(viper, &mut session, below.worth(), 0)? {
+        while below.clean(viper, &mut session, below.worth(), viper.now_ms())? {
             if viper.keeper.is_stopping() {
                 return Ok(());
             }

@@ -282,6 +282,8 @@ impl Engine for Viper {
     }
 
     fn loading(&self) -> Option<(u64, u64)> {
+        // A store that has halted does not go on with it.
+        self.healthy().ok()?;
         self.below.as_ref()?.loading.progress()
     }
 

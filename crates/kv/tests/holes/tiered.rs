@@ -10,6 +10,7 @@ use everdram::options::Loading;
 use everdram::{EngineKind, Error, Options, Store};
 use everdram_pm::faults::Faults;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 const MANIFEST: &str = "tier2/everdram.aof.manifest";
 
@@ -195,6 +196,44 @@ fn hole_n6_a_tail_is_cut_and_damage_is_an_error() {
             let error = refused(&elsewhere.path(), &options).to_string();
             assert!(error.contains("aof"), "{error}");
         }
+    }
+}
+
+/// Expired keys were taken out of the index before the log had their removals. The disk was full, the
+/// removals were dropped, and the next cleaning dropped the entries: what they had replaced came back.
+#[test]
+fn an_expired_key_does_not_come_back_as_what_it_was_before() {
+    const KEYS: u32 = 40_000;
+    // So few of them that the segments with what they replace are not worth cleaning.
+    let expiring = || (0..KEYS).step_by(25);
+    let bed = bed();
+    drop(bed.open_with(small));
+    let faults = Faults::install(&bed.path().join("tier2"));
+    let store = bed.open_with(small);
+    drop(fill(&store, 0..KEYS));
+    let mut session = store.session().unwrap();
+    let at = bed.clock.load(Ordering::Relaxed) + 1000;
+    for number in expiring() {
+        let session = session.engine();
+        session.put(&key(number), b"new", at).unwrap();
+    }
+    let _ticket = session.engine().commit().unwrap();
+    // They leave.
+    drop(fill(&store, KEYS..KEYS + 8000));
+    bed.clock.fetch_add(2000, Ordering::Relaxed);
+    let removals = || store.stats().own("tier2_removals").unwrap();
+    let before = removals();
+    // Room for a segment: what is cleaned into it ends in the middle of a batch.
+    faults.room(Some(80 << 10));
+    store.engine().reclaim().unwrap();
+    assert!(removals() > before, "nothing was tried with little room");
+    faults.room(None);
+    store.engine().reclaim().unwrap();
+    let (place, killed) = reopened(&bed, &Frozen::take(&bed.path()));
+    place.clock.fetch_add(2000, Ordering::Relaxed);
+    let mut session = killed.session().unwrap();
+    for number in expiring() {
+        assert_eq!(session.get(&key(number)).unwrap(), None, "key {number}");
     }
 }
 

@@ -242,6 +242,10 @@ impl Keyspace for Direct<'_> {
 
     fn watch(&mut self, key: &[u8]) -> Result<u64, Error> {
         check_key(key)?;
+        if self.engine.loading().is_some() {
+            // A key that is not known yet would be taken for an absent one.
+            self.session.probe(key)?;
+        }
         Ok(self.session.watch(key))
     }
 

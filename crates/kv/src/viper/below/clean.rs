@@ -13,7 +13,6 @@ use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use crate::viper::Viper;
 use crate::viper::session::ViperSession;
-use everdram_pm::Ordered;
 
 /// Share of stale bytes that a rewrite leaves.
 const REWRITTEN: f64 = 0.05;
@@ -32,9 +31,8 @@ struct Kept {
 }
 
 impl Below {
-    /// Cleans the segment that is most worth it, or one with entries that have expired by `now` (Unix
-    /// milliseconds; 0 = never); `false`: there is none. The caller holds no lock of a
-    /// key and no pin.
+    /// Cleans the segment that is most worth it at `now` (Unix milliseconds); `false`: there is none. The
+    /// caller holds no lock of a key and no pin.
     ///
     /// # Errors
     /// [`Error::NoSpace`]: the segment stays. [`Error::Corrupt`], [`Error::Pool`].
@@ -150,18 +148,6 @@ impl Below {
         Ok(kept)
     }
 
-    /// Removes a held key from the index that has expired. The caller appends the removal.
-    fn remove_expired(&self, viper: &Viper, session: &ViperSession, one: &Kept, from: Location) {
-        if !viper.durable_at_fence {
-            viper.deferred_marks.note_removal();
-        }
-        viper.stripes.next_version(viper.stripe(one.hash));
-        let removed = viper.index.remove(one.hash, from, &Ordered::when_found());
-        assert!(removed, "the index changed under a held key lock");
-        session.count_key(-1);
-        crate::engine::counters::bump(&session.counters().expired, 1);
-    }
-
     fn append_again(
         &self,
         viper: &Viper,
@@ -178,8 +164,7 @@ impl Below {
                     if viper.is_expired(one.expires_at_ms)
                         && viper.points_to(&session.slot, one.hash, from) =>
                 {
-                    self.remove_expired(viper, session, one, from);
-                    batch.bury(viper, session, one.hash, &one.key, one.order)
+                    batch.expire(one.hash, &one.key, one.order, from)
                 }
                 (Some(value), Some(from)) if viper.points_to(&session.slot, one.hash, from) => {
                     debug_assert!(

@@ -50,6 +50,12 @@ pub(in crate::viper) struct Victim<'a> {
     pub(in crate::viper) chain: Option<Chain>,
 }
 
+/// An entry that has expired, with a removal behind it.
+struct Expired {
+    hash: KeyHash,
+    from: Location,
+}
+
 /// A block from which everything was moved or appended.
 struct Emptied {
     block: u32,
@@ -65,6 +71,7 @@ pub(in crate::viper) struct Batch<'a> {
     /// Whether records leave; otherwise they only move.
     pub(in crate::viper) evicts: bool,
     swings: Vec<Swing>,
+    expired: Vec<Expired>,
     keys: Vec<u8>,
     hashes: HashSet<u64>,
     clock: u64,
@@ -83,6 +90,7 @@ impl Below {
             tail: self.tail(),
             evicts,
             swings: Vec::new(),
+            expired: Vec::new(),
             keys: Vec::new(),
             hashes: HashSet::new(),
             clock: 0,
@@ -167,6 +175,24 @@ impl<'a> Batch<'a> {
         self.tail.writer.append_removal(&self.below.log, key, order)
     }
 
+    /// Appends the removal of a held key whose entry has expired. The index leads there until the removal
+    /// counts: a key that it does not have is written without a word about the log.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    pub(in crate::viper) fn expire(
+        &mut self,
+        hash: KeyHash,
+        key: &[u8],
+        order: Order,
+        from: Location,
+    ) -> Result<(), Error> {
+        self.clock = self.clock.max(order.0);
+        self.expired.push(Expired { hash, from });
+        bump(&self.below.counters.removals, 1);
+        self.tail.writer.append_removal(&self.below.log, key, order)
+    }
+
     /// Notes that everything in a block was moved or appended.
     pub(in crate::viper) fn emptied(&mut self, block: u32, info: Info, moved: Vec<Old>) {
         self.emptied.push(Emptied { block, info, moved });
@@ -212,10 +238,28 @@ impl<'a> Batch<'a> {
             Ok(()) => {
                 let _marks = session.settle_and_fence();
                 let _ordered = below.settle(tail, session, *clock);
-                Ok(())
+                self.remove_expired(viper, session)
             }
             Err(error) => Err(viper.halt(error)),
         }
+    }
+
+    /// Removes the keys from the index whose removals count now, unless they were written meanwhile.
+    fn remove_expired(&mut self, viper: &Viper, session: &mut ViperSession) -> Result<(), Error> {
+        for Expired { hash, from } in std::mem::take(&mut self.expired) {
+            let stripe = viper.stripe(hash);
+            session.acquire(stripe)?;
+            if viper.index.remove(hash, from, &Ordered::when_found()) {
+                if !viper.durable_at_fence {
+                    viper.deferred_marks.note_removal();
+                }
+                viper.stripes.next_version(stripe);
+                session.count_key(-1);
+                crate::engine::counters::bump(&session.counters().expired, 1);
+            }
+            session.give_back(stripe);
+        }
+        Ok(())
     }
 
     /// Whether the block of a record of the pool will be freed.

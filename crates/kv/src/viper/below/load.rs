@@ -212,6 +212,8 @@ impl ViperSession {
                 return Ok(());
             }
         }
+        // After damage no later try will do.
+        viper.healthy()?;
         if below.loading.manner == options::Loading::Refuse {
             return Err(Error::Loading);
         }
@@ -247,7 +249,7 @@ fn read(viper: &Arc<Viper>, below: &Below, parts: &[Part]) -> Result<Outcome, Er
             outcome: Outcome::default(),
         };
         while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let outcome = below.log.replay_part(part, &mut |read| {
+            let outcome = below.log.load_part(part, &mut |read| {
                 loader.enter(&read).or_else(|error| viper.tolerate(error))
             });
             outcome.or_else(|error| viper.tolerate(error))?;

@@ -147,7 +147,7 @@ impl Below {
             _ => {
                 let (log, known) = Log::create(shelf, secret, life, segment_bytes)?;
                 let mut line = TierLine::default();
-                let _ordered = line.advance(&mut pool.lane(), known, Position::default(), 0);
+                let _ordered = line.advance(&mut pool.lane(), known, known.settled, 0);
                 // In every durability class: the directory has a log from here on.
                 pool.sync()?;
                 (log, line)
@@ -262,9 +262,10 @@ impl Below {
         change: impl FnOnce(&mut Tail) -> Result<(), Error>,
     ) -> Result<(), Error> {
         session.engine.pool.sync()?;
-        change(tail)?;
+        let changed = change(tail);
+        // Also if what came behind the change has failed.
         self.note_generation(tail, &mut session.lane);
-        Ok(())
+        changed
     }
 
     /// The log counts up to its end from here on.
