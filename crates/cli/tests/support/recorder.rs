@@ -95,6 +95,7 @@ fn nanoseconds(clock: Instant) -> u64 {
 /// One client, nobody else, reads every key.
 fn read_all(keys: Keys, port: u16, clock: Instant, client: usize, history: &mut Vec<Operation>) {
     let mut connection = Client::connect(("127.0.0.1", port)).unwrap();
+    connection.count_keys().unwrap();
     for key in keys.all() {
         let mut step = Step::new("GET", &key, "");
         let called = nanoseconds(clock);
@@ -129,6 +130,9 @@ impl Stretch {
         length: Duration,
         history: &mut Vec<Operation>,
     ) {
+        // This waits until the server knows all keys: a refused request would be no operation.
+        let mut connection = Client::connect(("127.0.0.1", self.port)).unwrap();
+        connection.count_keys().unwrap();
         let end = self.clock.elapsed() + length;
         let (recorded, gone) = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..clients)
