@@ -15,6 +15,7 @@
 
 use super::Below;
 use crate::aof::{Part, Read, is_below};
+use crate::concurrency::catching_up::CatchingUp;
 use crate::concurrency::seam::few;
 use crate::engine::backend::Backend;
 use crate::error::{Error, corrupt};
@@ -30,7 +31,7 @@ use everdram_pm::Ordered;
 use everdram_pm::lock::lock;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Segments that a thread reads before it looks whether the store is being closed.
 const SHARE: usize = 2;
@@ -42,10 +43,7 @@ pub(in crate::viper) struct Load {
     /// What calls do meanwhile that need more than tier 1.
     manner: options::Loading,
     threads: usize,
-    /// Bytes to read at the open of the store.
-    total: AtomicU64,
-    /// Bytes left to read, and one more; 0: all is read.
-    left: AtomicU64,
+    bytes: CatchingUp,
     rest: Mutex<Vec<Part>>,
     /// What dead records say of the log, and which keys were removed since the store was opened.
     covers: RwLock<Covers>,
@@ -56,8 +54,7 @@ impl Load {
         Load {
             manner: options.tiered.loading,
             threads: threads(options),
-            total: AtomicU64::new(0),
-            left: AtomicU64::new(0),
+            bytes: CatchingUp::default(),
             rest: Mutex::default(),
             covers: RwLock::default(),
         }
@@ -66,16 +63,12 @@ impl Load {
     /// Whether the index may lack keys of the log.
     #[inline]
     pub(in crate::viper) fn is_running(&self) -> bool {
-        self.left.load(Ordering::Acquire) != 0
+        self.bytes.is_running()
     }
 
     /// Bytes read, and bytes to read; `None` once all is read.
     pub(in crate::viper) fn progress(&self) -> Option<(u64, u64)> {
-        let (left, total) = (
-            self.left.load(Ordering::Acquire),
-            self.total.load(Ordering::Relaxed),
-        );
-        (left != 0).then(|| ((total + 1).saturating_sub(left).min(total), total))
+        self.bytes.progress()
     }
 
     fn begin(&self, rest: Vec<Part>) {
@@ -85,8 +78,7 @@ impl Load {
         }
         let bytes = rest.iter().map(Part::bytes).sum();
         *self.rest.lock() = rest;
-        self.total.store(bytes, Ordering::Relaxed);
-        self.left.store(bytes + 1, Ordering::Release);
+        self.bytes.begin(bytes);
     }
 
     /// Notes that a held key was removed: whatever the log has of it is void.
@@ -163,7 +155,7 @@ pub(in crate::viper) fn load_some(viper: &Arc<Viper>) -> Result<bool, Error> {
     let share = rest.get(at..).unwrap_or_default();
     if share.is_empty() {
         loading.covers.write().clear();
-        loading.left.store(0, Ordering::Release);
+        loading.bytes.end();
         return Ok(false);
     }
     let outcome = read(viper, below, share).and_then(|outcome| match outcome.losers.first() {
@@ -254,10 +246,7 @@ fn read(viper: &Arc<Viper>, below: &Below, parts: &[Part]) -> Result<Outcome, Er
             });
             outcome.or_else(|error| viper.tolerate(error))?;
             // Of what is read at the open, nothing is counted.
-            let (left, bytes) = (&below.loading.left, part.bytes());
-            let _ = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                (left > bytes).then(|| left - bytes)
-            });
+            below.loading.bytes.advance(part.bytes());
         }
         let Outcome { entered, losers } = &mut loader.outcome;
         loader.session.count_key(*entered);

@@ -20,6 +20,7 @@
 //! record is dead, a holder of the key's lock removes its entry. A reader without the lock makes sure that no
 //! writer is in the middle of replacing it.
 
+use crate::concurrency::catching_up::CatchingUp;
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::seam::few;
 use crate::engine::counters::bump_signed;
@@ -41,15 +42,13 @@ use everdram_pm::lock::lock;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// The progress of verification.
 #[derive(Default)]
 pub(in crate::viper) struct Verification {
-    /// Blocks to read at the start.
-    total: AtomicU64,
-    /// Blocks left to read, plus 1 for freeing the unreached pieces.
-    left: AtomicU64,
+    /// In blocks; the last step frees the unreached pieces.
+    blocks: CatchingUp,
     work: Mutex<Work>,
 }
 
@@ -76,21 +75,16 @@ impl Verification {
             overflow,
             reached,
         };
-        self.total.store(count, Ordering::Relaxed);
-        self.left.store(count + 1, Ordering::Release);
+        self.blocks.begin(count);
     }
 
     pub(in crate::viper) fn is_running(&self) -> bool {
-        self.left.load(Ordering::Acquire) != 0
+        self.blocks.is_running()
     }
 
     /// Blocks read, and blocks to read; `None` once verification is done.
     pub(in crate::viper) fn progress(&self) -> Option<(u64, u64)> {
-        let (left, total) = (
-            self.left.load(Ordering::Acquire),
-            self.total.load(Ordering::Relaxed),
-        );
-        (left != 0).then(|| ((total + 1).saturating_sub(left).min(total), total))
+        self.blocks.progress()
     }
 }
 
@@ -131,17 +125,13 @@ pub(in crate::viper) fn verify_some(viper: &Arc<Viper>, count: usize) -> Result<
         let share = work.blocks.get(rest..).unwrap_or_default().to_vec();
         if share.is_empty() {
             free_unreached(viper, &mut work)?;
-            viper.verification.left.store(0, Ordering::Release);
+            viper.verification.blocks.end();
             return Ok(false);
         }
         let done = verifier.share(&share, &mut work.reached);
         done.map_err(|error| viper.halt(error))?;
         work.blocks.truncate(rest);
-        let verified = share.len() as u64;
-        viper
-            .verification
-            .left
-            .fetch_sub(verified, Ordering::AcqRel);
+        viper.verification.blocks.advance(share.len() as u64);
     }
     Ok(true)
 }
