@@ -17,6 +17,7 @@ use support::{Bed, seed};
 test_each_engine!(
     one_byte_of_a_closed_pool,
     one_byte_of_a_killed_store,
+    a_key_that_spells_another,
     a_sector_of_zeros,
     many_bytes,
     one_byte_of_the_redo_log,
@@ -164,7 +165,13 @@ fn judge(bed: &Bed, damaged: &Frozen, taken: &Taken, place: &str) -> bool {
     let place = format!("{place}: {outcome:?}, {findings:?}");
     let lost = outcome.refused.len() + outcome.absent.len() + outcome.wrong.len();
     let says = |what: &str| findings.iter().any(|one| one.what.contains(what));
-    assert!(lost <= 1, "{place}");
+    // Damaged bytes of a key may spell another key: then a read of that one is refused as well.
+    let is_spelled = findings.iter().any(|one| {
+        let key = one.key.as_deref().map(name);
+        one.what.contains("may be wrong") && key.is_some_and(|key| outcome.refused.contains(&key))
+    });
+    let one_more = usize::from(is_spelled && outcome.absent.len() + outcome.wrong.len() > 0);
+    assert!(lost <= 1 + one_more, "{place}");
     // If a record does not verify, its key may be the damaged part.
     let is_unsure = says("may be wrong") || says("do not say") || says("how it may begin");
     assert!(outcome.absent.is_empty() || is_unsure, "{place}");
@@ -240,6 +247,26 @@ fn one_byte_of_a_closed_pool(engine: EngineKind) {
             listed += usize::from(judge(&bed, &damaged, &taken, &format!("byte {at}")));
         }
         assert!(listed > 50, "{listed} of 190 listed");
+    }
+}
+
+fn a_key_that_spells_another(engine: EngineKind) {
+    for bed in beds(engine) {
+        let taken = filled(&bed, true);
+        let key = b"00000126";
+        let found = taken.frozen.image().windows(key.len());
+        let found: Vec<usize> = found
+            .enumerate()
+            .filter_map(|(at, bytes)| (bytes == key).then_some(at))
+            .collect();
+        let mut listed = 0;
+        // Some engines have older copies as well, which nothing reads.
+        for at in found {
+            let mut damaged = taken.frozen.clone();
+            damaged.image_mut()[at..at + key.len()].copy_from_slice(b"00000146");
+            listed += usize::from(judge(&bed, &damaged, &taken, &format!("key at {at}")));
+        }
+        assert!(listed > 0);
     }
 }
 
