@@ -435,3 +435,37 @@ fn a_pool_with_a_log_below_stops_growing() {
     );
     assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none());
 }
+
+#[test]
+fn servers_of_each_device() {
+    let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let disk = tempfile::tempdir().unwrap();
+    let data_dir = disk.path().to_str().unwrap();
+    let arguments = "--records 20000 --seconds 0.05 --rounds 1 --systems tiered --json --data-dir";
+    let arguments: Vec<&str> = arguments.split(' ').chain([data_dir]).collect();
+    let output = bench("ndhedis-4", dir.path(), out.path(), &arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    let rows = row::read(&String::from_utf8(output.stdout).unwrap()).unwrap();
+    let mut seen: Vec<(String, String)> = Vec::new();
+    for row in rows.iter().filter(|row| row.suite != row::LEFT_OUT) {
+        assert_eq!(row.say("device"), row.say("delays"));
+        assert_eq!(row.say("durable"), "each write");
+        assert!(row.get(Metric::Rate).median > 0.0, "{row:?}");
+        assert!(row.get(Metric::ProcessCpuNs).median > 0.0, "{row:?}");
+        seen.push((row.say("device"), row.say("value")));
+    }
+    let all = seen.len();
+    seen.sort();
+    seen.dedup();
+    assert_eq!((all, seen.len()), (20, 20), "four devices, five sizes");
+    for place in [&dir, &disk] {
+        let left: Vec<_> = std::fs::read_dir(place.path()).unwrap().collect();
+        assert!(left.is_empty(), "left behind: {left:?}");
+    }
+    // Logs need a disk.
+    let output = bench("ndhedis-4", dir.path(), out.path(), &["--quick"]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("--data-dir"), "{error}");
+}

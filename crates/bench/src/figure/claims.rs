@@ -449,6 +449,8 @@ mod tests {
                         .iter()
                         .any(|end| part.ends_with(end)),
                     "log_bytes" => part.ends_with("iB"),
+                    "device" => figure.delays.iter().any(|delays| delays == part),
+                    "value" => figure.values.iter().any(|bytes| bytes.to_string() == part),
                     // Other stores may not be built in.
                     _ if OTHERS.contains(&part) => figure.has_rivals(),
                     _ => systems.iter().any(|system| system.name() == part),

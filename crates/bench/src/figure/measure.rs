@@ -8,7 +8,7 @@ use super::store::{Data, For};
 use super::stream::Writes;
 use super::tails::{self, Calls};
 use super::workers::Workers;
-use super::{Measure, clients, footprint, growth, overhead, restart, steps, summary};
+use super::{Measure, clients, footprint, growth, overhead, restart, servers, steps, summary};
 use crate::latency::{ALL, add_percentiles, histogram};
 use crate::row::{Metric, Row, merged};
 use crate::subject::{Error, Subject};
@@ -66,6 +66,7 @@ fn turn(
     match settings.figure.measure {
         Measure::Restart => return restart::measure(data, progress),
         Measure::Growth => return growth::measure(data, progress),
+        Measure::Servers => return servers::measure(data, progress),
         _ => {}
     }
     let what_for = match settings.figure.wants_own_process() {
@@ -90,7 +91,9 @@ fn turn(
         Measure::Steps => steps::measure(data, store, progress),
         Measure::Footprint => footprint::measure(data, &filled, progress),
         Measure::Summary => summary::measure(data, filled, progress),
-        Measure::Restart | Measure::Growth => unreachable!("they open their stores themselves"),
+        Measure::Restart | Measure::Growth | Measure::Servers => {
+            unreachable!("they open their stores themselves")
+        }
     }
 }
 

@@ -17,6 +17,7 @@ mod phases;
 mod picture;
 mod progress;
 mod restart;
+mod servers;
 mod settings;
 mod steps;
 mod store;
@@ -108,6 +109,9 @@ pub struct Figure {
     /// Whether rivals take part, where there are any.
     #[serde(default)]
     rivals: bool,
+    /// Delay models of the emulated medium, where they are several; none = the paper's usual one.
+    #[serde(default)]
+    delays: Vec<String>,
     /// What stores lie on; none = emulated persistent memory alone.
     #[serde(default)]
     grounds: Vec<Ground>,
@@ -127,7 +131,7 @@ pub struct Figure {
     /// Sizes of logs, where they are not the paper's usual one.
     #[serde(default)]
     log_mib: Vec<u64>,
-    /// Limit of a pool that has a log below it, for all records of the paper; less in proportion for fewer.
+    /// Limit of a pool that has a log below it, for all records of the figure; less in proportion for fewer.
     pool_bytes: Option<u64>,
     /// Sizes of the memtables of rivals, which then take part only if they have some; none = as always.
     #[serde(default)]
@@ -176,6 +180,8 @@ pub enum Measure {
     Footprint,
     /// Bytes of a pool that are in use, while a store is filled.
     Growth,
+    /// SETs a second of a server.
+    Servers,
     /// How long the steps of a put take.
     Steps,
     /// Opening after a clean stop and after a kill.
@@ -216,6 +222,11 @@ impl Figure {
     #[must_use]
     pub fn systems(&self) -> Vec<System> {
         System::all(self.paper().engine())
+    }
+
+    /// Whether it compares this system of the paper.
+    fn compares(&self, system: &System) -> bool {
+        self.systems.is_empty() || self.systems.iter().any(|name| name == system.name())
     }
 
     /// Whether rivals take part in it, where they are built in and there is a disk.

@@ -135,13 +135,21 @@ fn table_of(figure: &Figure, rows: &[Row]) -> Table {
         (true, false) => " | log, memtable",
         (false, _) => "",
     };
+    // What else tells one line from another.
+    let others = figure.curves.split(", ");
+    let others: Vec<&str> = others
+        .filter(|by| ["device", "value"].contains(by))
+        .collect();
+    let other = others.iter().map(|by| format!(" | {by}"));
+    let other: String = other.collect();
     let heads = format!(
-        "system{log} | ground | load | writes | workers | {}",
+        "system{other}{log} | ground | load | writes | workers | {}",
         names.join(" | ")
     );
     let mut table = Table::new(&heads);
     for row in measured(rows) {
         let mut cells = vec![label(row, "system")];
+        cells.extend(others.iter().map(|by| row.say(by)));
         cells.extend(has_logs.then(|| label(row, "log_bytes")));
         cells.extend([
             row.say("ground").to_uppercase(),

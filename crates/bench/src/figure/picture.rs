@@ -103,6 +103,7 @@ fn grounds(rows: &[Row]) -> String {
     let said = measured(rows).filter(|row| !row.is("rival")).map(|row| {
         let delays = row.say("delays");
         match (&*row.say("ground"), &*row.say("disk")) {
+            _ if !row.say("device").is_empty() => "B: emulated memory, data on a disk".into(),
             ("a", "") => format!("A: emulated memory ({delays}), data in memory"),
             ("a", disk) => format!("A: emulated memory ({delays}), modelled disk ({disk})"),
             ("b", _) => format!("B: emulated memory ({delays}), data on a disk"),

@@ -1,5 +1,6 @@
 //! How far a measurement is, and the row of each of its points.
 
+use super::Measure;
 use super::settings::Settings;
 use super::settings::curve::Curve;
 use crate::machine::Machine;
@@ -40,7 +41,11 @@ impl<'a> Progress<'a> {
             _ => format!("round {}: {}", round + 1, curve.label()),
         };
         self.curve = curve;
-        self.say(&format!("{}: filling the store", self.what));
+        let next = match self.settings.figure.measure {
+            Measure::Servers => "starting the server",
+            _ => "filling the store",
+        };
+        self.say(&format!("{}: {next}", self.what));
     }
 
     fn say(&mut self, what: &str) {
@@ -64,7 +69,7 @@ impl<'a> Progress<'a> {
         let mut conditions = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "medium": "emulated",
-            "delays": paper.delays,
+            "delays": self.curve.delays,
             "records": settings.records,
             "key": paper.key_bytes,
             "value": self.curve.value_bytes,
@@ -79,6 +84,9 @@ impl<'a> Progress<'a> {
         });
         if let Some(bytes) = settings.limit_bytes() {
             conditions["pool_bytes"] = bytes.into();
+        }
+        if !settings.delays.is_empty() {
+            conditions["device"] = self.curve.delays.into();
         }
         if let Some(ground) = self.curve.ground {
             self.curve.describe(ground, &mut conditions);

@@ -118,7 +118,7 @@ impl<'a> Opening<'a> {
             return Ok(options);
         }
         options.medium = MediumChoice::Only(Medium::Emulated);
-        options.delay = Some(paper.delays.clone());
+        options.delay = Some(curve.delays.to_owned());
         // Beside a bare write there is no model of a disk.
         if curve.ground == Some(Ground::Modelled) && measure != Measure::Overhead {
             options.dstore.data_delay.clone_from(&paper.disk);

@@ -1,10 +1,12 @@
 //! What figures compare: the systems of a paper, and rivals; and the grounds on which they are measured.
 
 use crate::named::named;
+use crate::server::{Contender, Persistence};
 use crate::subject::{Durability, Opener};
 use everdram::options::{BulletSystem, DstoreSystem};
 use everdram::{EngineKind, Options};
 use std::fmt;
+use std::path::Path;
 
 named! {
     /// What a store lies on, where a figure tells.
@@ -22,6 +24,9 @@ impl Ground {
     }
 }
 
+/// The program behind [`System::Redis`].
+pub(super) const REDIS: &str = "redis-server";
+
 /// A system of a figure.
 #[derive(Clone, Copy)]
 pub enum System {
@@ -33,6 +38,8 @@ pub enum System {
     Viper,
     /// NDHedis.
     Tiered,
+    /// redis-server with an append-only file.
+    Redis(Persistence),
     /// Another store.
     Rival(&'static dyn Opener),
 }
@@ -44,7 +51,13 @@ impl System {
         match engine {
             EngineKind::Bullet => map(BulletSystem::ALL, System::Bullet),
             EngineKind::Dstore => map(DstoreSystem::ALL, System::Dstore),
-            EngineKind::Tiered => vec![System::Viper, System::Tiered],
+            EngineKind::Tiered => [
+                System::Viper,
+                System::Tiered,
+                System::Redis(Persistence::EachWrite),
+                System::Redis(Persistence::EverySecond),
+            ]
+            .into(),
             _ => Vec::new(),
         }
     }
@@ -57,6 +70,9 @@ impl System {
             System::Dstore(system) => system.name(),
             System::Viper => EngineKind::Viper.name(),
             System::Tiered => EngineKind::Tiered.name(),
+            System::Redis(Persistence::EachWrite) => "redis-always",
+            System::Redis(Persistence::EverySecond) => "redis-everysec",
+            System::Redis(Persistence::Never) => "redis-none",
             System::Rival(store) => store.name(),
         }
     }
@@ -64,7 +80,16 @@ impl System {
     /// Whether it is another store.
     #[must_use]
     pub fn is_rival(&self) -> bool {
-        matches!(self, System::Rival(_))
+        matches!(self, System::Rival(_) | System::Redis(_))
+    }
+
+    /// Whether it is on this machine.
+    #[must_use]
+    pub fn is_installed(&self) -> bool {
+        match self {
+            System::Redis(_) => Contender::redis(REDIS, Persistence::Never, Path::new(".")).is_ok(),
+            _ => true,
+        }
     }
 
     /// What it stands in for, if it is not what its paper measured.
@@ -80,7 +105,7 @@ impl System {
     #[must_use]
     pub fn is_on(&self, ground: Option<Ground>) -> bool {
         match self {
-            System::Rival(_) => ground == Some(Ground::Disk),
+            System::Rival(_) | System::Redis(_) => ground == Some(Ground::Disk),
             // The bounds, whose pools are opened once, exist on memory alone.
             System::Dstore(_) => ground != Some(Ground::Files) || self.is_opened_again(),
             System::Bullet(_) | System::Viper | System::Tiered => true,
@@ -94,6 +119,7 @@ impl System {
                 Durability::Never
             }
             System::Rival(store) => store.durability(),
+            System::Redis(Persistence::EverySecond | Persistence::Never) => Durability::Never,
             _ => Durability::EachWrite,
         }
     }
@@ -105,7 +131,7 @@ impl System {
             System::Dstore(system) => {
                 !matches!(system, DstoreSystem::Volatile | DstoreSystem::Inline)
             }
-            System::Viper | System::Tiered | System::Rival(_) => true,
+            System::Viper | System::Tiered | System::Redis(_) | System::Rival(_) => true,
         }
     }
 
@@ -147,7 +173,7 @@ impl System {
             }
             System::Viper => options.engine = Some(EngineKind::Viper),
             System::Tiered => options.engine = Some(EngineKind::Tiered),
-            System::Rival(_) => {}
+            System::Redis(_) | System::Rival(_) => {}
         }
     }
 }

@@ -136,6 +136,14 @@ impl Contender {
         })
     }
 
+    /// The same, started with these arguments, too.
+    #[must_use]
+    pub fn with<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Contender {
+        let arguments = arguments.into_iter().map(Into::into);
+        self.starter.arguments.extend(arguments);
+        self
+    }
+
     /// Where its directory is made.
     pub(super) fn place(&self) -> &Path {
         &self.starter.place

@@ -54,6 +54,8 @@ pub struct Load {
     /// loop); latency counts from when they were due. Without it the loop is closed: as fast as the replies
     /// come.
     pub rate: Option<f64>,
+    /// Requests that are measured at most, and before that as many.
+    pub most: Option<u64>,
     /// Seconds before measuring.
     pub warm_up_seconds: f64,
     /// Seconds of measuring.

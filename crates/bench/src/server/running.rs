@@ -30,21 +30,29 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a server and sets every key.
+    /// Starts a server that holds nothing.
     ///
     /// # Errors
-    /// It does not come up, or answers wrongly.
-    pub fn start(contender: &Contender, data: Data, pins: Pins) -> Result<Running, Error> {
+    /// It does not come up.
+    pub fn start_empty(contender: &Contender, data: Data, pins: Pins) -> Result<Running, Error> {
         let process =
             Process::start(&contender.starter, pins.server).with_context(|| contender.label())?;
-        let empty = Memory::of(process.id())?;
-        let mut running = Running {
+        Ok(Running {
             contender: contender.clone(),
             data,
             pins,
             process,
             dram_bytes_a_key: 0.0,
-        };
+        })
+    }
+
+    /// Starts a server and sets every key.
+    ///
+    /// # Errors
+    /// It does not come up, or answers wrongly.
+    pub fn start(contender: &Contender, data: Data, pins: Pins) -> Result<Running, Error> {
+        let mut running = Running::start_empty(contender, data, pins)?;
+        let empty = Memory::of(running.process.id())?;
         running
             .fill()
             .with_context(|| format!("{}: setting all keys", contender.label()))?;
@@ -99,11 +107,11 @@ impl Running {
     fn measured(&self, load: &Load) -> Result<Row, Error> {
         let _pinned = Pinned::to(self.pins.client)?;
         let mut driver = Driver::connect(self.process.port, load.connections)?;
+        let most = load.most.map_or(Ok(usize::MAX), usize::try_from)?;
         let run = |seconds: f64, seed: u64| -> Result<Run, Error> {
             Ok(Run {
                 wire: Wire::of(load.command, load.data),
-                steps: Author::new(load.command.workload(), load.data.keys, 0, 1, seed)
-                    .take(usize::MAX),
+                steps: Author::new(load.command.workload(), load.data.keys, 0, 1, seed).take(most),
                 pipeline: load.pipeline,
                 rate: load.rate,
                 length: Duration::try_from_secs_f64(seconds).context("the length of a load")?,
@@ -202,6 +210,7 @@ mod tests {
             connections: 5,
             pipeline,
             rate,
+            most: None,
             warm_up_seconds: 0.0,
             seconds: 0.05,
             seed: 1,

@@ -39,7 +39,9 @@ const LETTERS: usize = 100;
                   dstore-t4  table 4: opening after a clean stop, and after a kill\n\
                   dstore-t5  table 5: the worst of each system\n\n\
                   NDHedis (SAC 2019, section 5), with keys of 16 bytes and values of 32:\n\
-                  ndhedis-3  persistent memory in use, of viper, and of tiered with a pool of 10 MB\n\n\
+                  ndhedis-3  persistent memory in use, of viper, and of tiered with a pool of 10 MB\n\
+                  ndhedis-4  SETs a second of servers by device and size of the values; with redis-always and \
+                  redis-everysec; needs --data-dir\n\n\
                   Keys are asked for by a zipfian distribution of 0.99. Bullet's systems: volatile, phash and hikv-ht \
                   are bounds; static, +lfr, +opt, +dyn and +wrc are its ladder, of which +wrc is all of it. DStore's: \
                   volatile and inline are bounds; physical, +logical, +dipper and +oe are its ladder, of which +oe is all \
@@ -63,7 +65,8 @@ const LETTERS: usize = 100;
                   everdram bench figure dstore-1 --quick --data-dir ."
 )]
 pub(crate) struct Arguments {
-    /// Which one: bullet-5 to bullet-9, dstore-1, dstore-5 to dstore-10, dstore-t3 to dstore-t5, ndhedis-3.
+    /// Which one: bullet-5 to bullet-9, dstore-1, dstore-5 to dstore-10, dstore-t3 to dstore-t5, ndhedis-3,
+    /// ndhedis-4.
     #[arg(value_parser = Figure::find)]
     figure: &'static Figure,
     /// Smaller and shorter, for a first look.
@@ -93,7 +96,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     rounds: Option<usize>,
     /// Systems: of Bullet volatile, phash, hikv-ht, static, +lfr, +opt, +dyn, +wrc; of DStore volatile,
-    /// inline, physical, +logical, +dipper, +oe, cow, and names of rivals; of NDHedis viper, tiered [default:
+    /// inline, physical, +logical, +dipper, +oe, cow, and names of rivals; of NDHedis viper, tiered, and of
+    /// ndhedis-4 redis-always, redis-everysec [default:
     /// those of the figure]
     #[arg(long, value_delimiter = ',')]
     systems: Vec<String>,
@@ -161,6 +165,7 @@ impl Arguments {
         settings.rounds = self.rounds.unwrap_or(settings.rounds);
         settings.seed = self.seed;
         settings.filler = Some(filler);
+        settings.program = std::env::current_exe().ok();
         self.check(&settings)?;
         Ok(settings)
     }
@@ -204,7 +209,7 @@ impl Arguments {
                     || settings.systems.iter().any(|system| !system.is_rival()),
             ),
             (
-                "--systems, --grounds: nothing is left to measure; on ground b, dstore-1 has rivals alone",
+                "--systems, --grounds: nothing is left to measure; on ground b, which needs --data-dir DIR, dstore-1 has rivals alone",
                 settings.has_turns(),
             ),
             (

@@ -146,6 +146,7 @@ fn loads(arguments: &Arguments) -> anyhow::Result<Vec<Load>> {
                 connections: arguments.connections,
                 pipeline,
                 rate: arguments.rate,
+                most: None,
                 warm_up_seconds: (seconds / 5.0).min(0.5),
                 seconds,
                 seed: arguments.seed,

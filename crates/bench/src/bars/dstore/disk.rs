@@ -122,6 +122,7 @@ pub(super) fn against_redis(
             connections: CONNECTIONS,
             pipeline: 1,
             rate: None,
+            most: None,
             warm_up_seconds: settings.seconds / 2.0,
             seconds: settings.seconds,
             seed: settings.seed,

@@ -24,6 +24,8 @@ pub struct Curve<'a> {
     pub log_bytes: u64,
     /// Bytes of each of its values.
     pub value_bytes: usize,
+    /// Delay model of the emulated medium.
+    pub delays: &'a str,
     /// Bytes of each memtable of a rival, if they are to be others than usual.
     pub memtable_bytes: Option<u64>,
     pub(crate) settings: &'a Settings,
@@ -62,9 +64,16 @@ impl<'a> Curve<'a> {
             ground,
             log_bytes,
             value_bytes,
+            delays: &settings.paper().delays,
             memtable_bytes: None,
             settings,
         }
+    }
+
+    /// The same, with another delay model.
+    pub(crate) fn with_delays(mut self, delays: &'a str) -> Curve<'a> {
+        self.delays = delays;
+        self
     }
 
     /// The same, with memtables of so many bytes.
@@ -105,6 +114,9 @@ impl<'a> Curve<'a> {
             label += &format!(", memtables of {}", mib(bytes));
         } else if self.settings.log_bytes.len() > 1 {
             label += &format!(", logs of {}", mib(self.log_bytes));
+        }
+        if self.settings.delays.len() > 1 {
+            label += &format!(", {}", self.delays);
         }
         if self.settings.values.len() > 1 {
             label += &format!(", values of {}", mib(self.value_bytes as u64));

@@ -21,6 +21,8 @@ const BESIDE_BYTES: u64 = 128 << 20;
 pub(super) const PERCENTS: [u64; 6] = [5, 10, 25, 50, 75, 100];
 /// The least limit of a pool that has a log below it.
 const LIMIT_BYTES: u64 = 2 << 20;
+/// Bytes of values that a server is given at most before it is measured, and as many while it is.
+pub(super) const SERVED_BYTES: u64 = 1 << 30;
 /// Disks write whole blocks.
 const BLOCK_BYTES: u64 = 4096;
 /// What a rival takes on a disk for each byte of data, before it has compacted; and of memory as its cache.
@@ -45,6 +47,8 @@ pub struct Settings {
     pub systems: Vec<System>,
     /// What stores lie on, for figures that tell.
     pub grounds: Vec<Ground>,
+    /// Delay models of the emulated medium, where they are several.
+    pub delays: Vec<String>,
     /// Bytes of a value.
     pub values: Vec<usize>,
     /// Percent of the requests that are puts. Phases go through them one after another.
@@ -69,6 +73,8 @@ pub struct Settings {
     pub seed: u64,
     /// How to start a process that is to be killed, for figures that kill one.
     pub filler: Option<Filler>,
+    /// The program `everdram`, for figures of servers.
+    pub program: Option<PathBuf>,
 }
 
 /// Bytes that a store needs.
@@ -96,6 +102,7 @@ impl Settings {
         if data_dir.is_some() {
             settings.grounds = figure.grounds.clone();
         }
+        settings.systems.retain(System::is_installed);
         settings
     }
 
@@ -121,21 +128,19 @@ impl Settings {
         let fit = available_bytes / 2 / (POOL_BYTES_A_RECORD + DRAM_BYTES_A_RECORD + data);
         let most = figure.records.unwrap_or(paper.records);
         let records = wanted.min(fit).clamp(1000, most);
-        let is_named = |system: &System| figure.systems.iter().any(|name| name == system.name());
         let all = figure.systems().into_iter();
         Settings {
             figure,
             dir: dir.to_owned(),
             data_dir: None,
-            systems: all
-                .filter(|system| figure.systems.is_empty() || is_named(system))
-                .collect(),
+            systems: all.filter(|system| figure.compares(system)).collect(),
             grounds: figure
                 .grounds
                 .iter()
                 .copied()
                 .filter(|ground| !ground.is_on_disk())
                 .collect(),
+            delays: figure.delays.clone(),
             values,
             writes: figure.writes.clone(),
             disk_threads: match figure.workers {
@@ -166,6 +171,7 @@ impl Settings {
             },
             seed: 42,
             filler: None,
+            program: None,
         }
     }
 
@@ -176,11 +182,20 @@ impl Settings {
             grounds => grounds.iter().copied().map(Some).collect(),
         };
         let mut curves = Vec::new();
-        for value_bytes in self.values.iter().copied() {
+        let usual = std::slice::from_ref(&self.paper().delays);
+        let delays = match self.delays.as_slice() {
+            [] => usual,
+            delays => delays,
+        };
+        let values = self.values.iter().copied();
+        let media = values.flat_map(|value| delays.iter().map(move |delays| (value, delays)));
+        for (value_bytes, delays) in media {
             for ground in grounds.iter().copied() {
                 let systems = self.systems.iter().copied();
                 for system in systems.filter(|system| self.is_on(*system, ground)) {
-                    let of = |log_bytes| Curve::new(self, system, ground, log_bytes, value_bytes);
+                    let of = |log_bytes| {
+                        Curve::new(self, system, ground, log_bytes, value_bytes).with_delays(delays)
+                    };
                     if system.is_rival() {
                         curves.extend(self.sized(of(self.log_bytes[0])));
                     } else {
@@ -237,6 +252,12 @@ impl Settings {
                 left_out.push((what, "it exists to be measured on memory".into()));
             }
         }
+        for system in self.figure.systems() {
+            if self.figure.compares(&system) && !system.is_installed() {
+                let why = "redis-server is not installed; apt-get install redis-server";
+                left_out.push((system.name().into(), why.into()));
+            }
+        }
         let has_rivals = self.systems.iter().any(System::is_rival);
         if self.figure.rivals && self.grounds.contains(&Ground::Disk) && !has_rivals {
             let why = "not asked for, or not in this build: cargo build --release -p everdram-cli --features rivals";
@@ -277,15 +298,21 @@ impl Settings {
             Measure::Clients => self.clients.len() * self.writes.len(),
             Measure::Restart => 2,
             Measure::Growth => PERCENTS.len(),
-            Measure::Overhead | Measure::Footprint | Measure::Steps => 1,
+            Measure::Overhead | Measure::Footprint | Measure::Servers | Measure::Steps => 1,
             Measure::Summary => 3,
         };
         self.rounds * self.curves().iter().map(of).sum::<usize>()
     }
 
     fn needs(&self, curve: &Curve<'_>) -> Needs {
-        let data = data_bytes(self.records, curve.value_bytes) + BESIDE_BYTES;
-        let pool = self.pool_bytes(curve);
+        let is_served = self.figure.measure == Measure::Servers;
+        let (data, pool) = match is_served {
+            true => (SERVED_BYTES + BESIDE_BYTES, 2 * SERVED_BYTES + BESIDE_BYTES),
+            false => (
+                data_bytes(self.records, curve.value_bytes) + BESIDE_BYTES,
+                self.pool_bytes(curve),
+            ),
+        };
         let mut needs = Needs {
             dram: self.records * DRAM_BYTES_A_RECORD + BESIDE_BYTES,
             ..Needs::default()
@@ -310,7 +337,8 @@ impl Settings {
 
     /// Limit of a pool that has a log below it.
     pub(super) fn limit_bytes(&self) -> Option<u64> {
-        let bytes = self.figure.pool_bytes? * self.records / self.paper().records;
+        let records = self.figure.records.unwrap_or(self.paper().records);
+        let bytes = self.figure.pool_bytes? * self.records / records;
         Some(bytes.max(LIMIT_BYTES))
     }
 
@@ -559,7 +587,8 @@ mod tests {
     #[test]
     fn every_figure_can_be_measured() {
         for figure in Figure::all() {
-            let settings = Settings::of(figure, true, Path::new("/nowhere"), 2, GIB);
+            let mut settings = Settings::of(figure, true, Path::new("/nowhere"), 2, GIB);
+            settings.grounds.clone_from(&figure.grounds);
             assert!(settings.points() > 0 && !settings.systems.is_empty());
         }
     }

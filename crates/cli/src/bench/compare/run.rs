@@ -256,6 +256,7 @@ fn loads(comparison: &Arguments) -> Vec<Load> {
         connections: 50,
         pipeline,
         rate: None,
+        most: None,
         warm_up_seconds: comparison.seconds() / 4.0,
         seconds: comparison.seconds() * 2.0,
         seed: comparison.seed,
