@@ -8,6 +8,7 @@
 #[cfg(test)]
 use libfuzzer_sys as _;
 
+pub mod beside;
 pub mod choices;
 pub mod commands;
 pub mod damage;

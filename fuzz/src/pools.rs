@@ -63,6 +63,31 @@ pub fn of_dstore(has_forged_sums: bool) -> Vec<Base> {
     bases
 }
 
+/// Pools of the engine `tiered` with their logs, left in the same ways; with sums that hold, or with those that
+/// hold for any bytes.
+#[must_use]
+pub fn of_tiered(has_forged_sums: bool) -> Vec<Base> {
+    forge_sums(has_forged_sums);
+    let mut options = options();
+    options.engine = Some(EngineKind::Tiered);
+    (options.page_bytes, options.dimms) = (512, 2);
+    options.max_bytes = options.initial_bytes;
+    let ends = [End::Killed, End::Reclaimed, End::Closed];
+    let bases = ends.into_iter().zip(30..);
+    let bases: Vec<Base> = bases
+        .map(|(end, seed)| made(Seed(seed), &options, end))
+        .collect();
+    forge_sums(false);
+    for base in &bases {
+        let sizes: Vec<usize> = base.files.values().map(Vec::len).collect();
+        assert!(
+            sizes.iter().sum::<usize>() > 4096,
+            "{sizes:?} bytes have left a pool"
+        );
+    }
+    bases
+}
+
 /// One of each kind, of the engine `viper`.
 #[must_use]
 pub fn all() -> Vec<Base> {
@@ -104,9 +129,13 @@ pub fn options() -> Options {
     options.dstore.block_bytes = 512;
     options.dstore.inline_bytes = 16;
     options.dstore.data_bytes_max = DATA_BYTES;
+    // Nearly every record leaves the pool as soon as its block is full.
+    options.tiered.free = 0.9;
+    options.tiered.garbage = 0.3;
+    options.tiered.segment_bytes = 4 << 10;
     options.sessions_max = 4;
     options.recovery_threads = 1;
-    options.reclaim_background = false;
+    options.reclaim_background = true;
     options.clock = Some(Arc::new(|| NOW_MS));
     options
 }
@@ -125,15 +154,22 @@ fn made(seed: Seed, options: &Options, end: End) -> Base {
     let empty = pm::create(seed, number, geometry).expect("memory does not fail");
     let disk = Arc::new(Disk::new(Files::new(), None));
     let pool = pm::open_beside(&empty, CAPACITY, None, &disk).expect("a new pool opens");
-    let engine = lab::open(Arc::clone(&pool), options).expect("a new pool recovers");
-    let engine = engine.engine();
+    let mut opened = lab::open(Arc::clone(&pool), options).expect("a new pool recovers");
+    let engine = opened.engine();
     let mut written = BTreeMap::new();
-    fill(&engine, &mut written).expect("a new pool has room");
+    let is_tiered = options.engine == Some(EngineKind::Tiered);
+    // Records leave the pool meanwhile.
+    let mut rest = || {
+        if is_tiered {
+            opened.tend().expect("memory does not fail");
+        }
+    };
+    fill(&engine, &mut written, &mut rest).expect("a new pool has room");
     match end {
         End::Killed => {}
         End::Reclaimed => {
             engine.reclaim().expect("memory does not fail");
-            fill(&engine, &mut written).expect("a pool with little in it has room");
+            fill(&engine, &mut written, &mut rest).expect("a pool with little in it has room");
         }
         End::Closed => engine.close().expect("memory does not fail"),
     }
@@ -176,6 +212,7 @@ fn value(number: usize, round: usize) -> Vec<u8> {
 fn fill(
     engine: &Arc<dyn Engine>,
     written: &mut BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
+    rest: &mut dyn FnMut(),
 ) -> Result<(), Error> {
     let mut session = Arc::clone(engine).session()?;
     for round in 0..2 {
@@ -188,6 +225,7 @@ fn fill(
             session.put(&key, &value, expires_at_ms)?;
             let _ = session.commit()?;
             written.entry(key).or_default().insert(value);
+            rest();
         }
     }
     session.delete(&key(3))?;

@@ -14,7 +14,9 @@ use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-const TARGETS: [&str; 7] = ["pool", "bullet", "dstore", "log", "resp", "import", "aof"];
+const TARGETS: [&str; 8] = [
+    "pool", "bullet", "dstore", "tiered", "log", "resp", "import", "aof",
+];
 /// Seconds for each target without `--seconds`.
 const SECONDS: u64 = 40;
 /// Longest input, in bytes. Targets take inputs as choices, so short ones do much.

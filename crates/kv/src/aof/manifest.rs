@@ -9,6 +9,7 @@
 //! counts the changes. The pool knows the generation up to which it has seen them, so that an older copy of
 //! the log, or of the pool, is noticed.
 
+use super::NUMBER_END;
 use super::digits::{get, put};
 use everdram_pm::Secret;
 
@@ -27,7 +28,8 @@ pub(super) fn segment_name(number: u64) -> String {
 /// The number in the name of a segment.
 pub(super) fn segment_number(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("everdram.aof.")?;
-    digits.strip_suffix(".incr.aof")?.parse().ok()
+    let number: u64 = digits.strip_suffix(".incr.aof")?.parse().ok()?;
+    (number < NUMBER_END).then_some(number)
 }
 
 /// See the module text.
@@ -79,7 +81,10 @@ impl Manifest {
         };
         // What is written again is what was read, to the byte.
         let is_whole = get(sum)? == manifest.sum(secret) && manifest.to_bytes(secret) == bytes;
-        let is_sound = is_whole && manifest.segments.is_sorted_by(|one, next| one < next);
+        let is_counted = manifest.generation < NUMBER_END
+            && manifest.segments.iter().all(|&number| number < NUMBER_END);
+        let is_sound =
+            is_whole && is_counted && manifest.segments.is_sorted_by(|one, next| one < next);
         (is_sound && !manifest.segments.is_empty()).then_some(manifest)
     }
 }

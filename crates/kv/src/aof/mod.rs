@@ -39,6 +39,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const BELOW: u64 = 1 << 39;
 const SLOT_BITS: u32 = 17;
 const OFFSET_BITS: u32 = 22;
+/// Generations and numbers of segments are smaller: nobody counts so far, so one that is not was forged.
+pub(crate) const NUMBER_END: u64 = 1 << 62;
 /// Entries begin before this offset; a segment ends behind the one that passes it.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = entry::GRAIN << OFFSET_BITS;
 /// Bytes of the first read of an entry.

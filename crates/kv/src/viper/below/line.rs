@@ -6,7 +6,8 @@
 //! | number | settled: segment, offset | generation | clock | check | freed: segment, offset |     8 bytes each
 //! ```
 
-use crate::aof::{Known, Position};
+use crate::aof::{Known, NUMBER_END, Position};
+use crate::viper::recovery::scan::VERSION_SOUND;
 use everdram_pm::{LINE, Lane, Ordered, ROOT_AT, ROOT_BYTES, Region, Secret};
 
 /// Offsets of the line, behind those that name checkpoints of the index, and of its copy.
@@ -53,6 +54,18 @@ impl TierLine {
         ]
     }
 
+    /// Whether the store may have written it.
+    fn is_sound(&self) -> bool {
+        let numbers = [
+            self.number,
+            self.known.settled.segment,
+            self.known.generation,
+        ];
+        self.freed <= self.known.settled
+            && self.clock <= VERSION_SOUND
+            && numbers.iter().all(|&number| number < NUMBER_END)
+    }
+
     /// The line that counts; `None`: the pool has none yet.
     pub(super) fn read(secret: &Secret, region: &Region) -> Option<TierLine> {
         let read = |at: u64| {
@@ -72,7 +85,8 @@ impl TierLine {
                 },
                 clock: word(4),
             };
-            (line.number != 0 && line.to_words(secret)[5] == word(5)).then_some(line)
+            let is_whole = line.number != 0 && line.to_words(secret)[5] == word(5);
+            (is_whole && line.is_sound()).then_some(line)
         };
         LINES_AT
             .into_iter()
