@@ -1,5 +1,5 @@
-//! One input of a target whose pools have files beside them: pool and files are damaged or forged, opened, used,
-//! and opened again after a crash.
+//! One input of a target whose pools have files beside them: pool and files are damaged or forged, opened,
+//! used, and opened again after a crash.
 
 use crate::choices::Choices;
 use crate::damage;

@@ -63,8 +63,8 @@ pub fn of_dstore(has_forged_sums: bool) -> Vec<Base> {
     bases
 }
 
-/// Pools of the engine `tiered` with their logs, left in the same ways; with sums that hold, or with those that
-/// hold for any bytes.
+/// Pools of the engine `tiered` with their logs, left in the same ways; with sums that hold, or with those
+/// that hold for any bytes.
 #[must_use]
 pub fn of_tiered(has_forged_sums: bool) -> Vec<Base> {
     forge_sums(has_forged_sums);

@@ -1,6 +1,6 @@
-//! Fuzzing target: opening a damaged or forged pool of the engine `dstore` with its data file, its recovery, and every
-//! operation afterwards. For any bytes of both, the result is a typed error or a store that works. Of a damaged
-//! pool no read returns what was never written.
+//! Fuzzing target: opening a damaged or forged pool of the engine `dstore` with its data file, its recovery,
+//! and every operation afterwards. For any bytes of both, the result is a typed error or a store that works.
+//! Of a damaged pool no read returns what was never written.
 #![no_main]
 
 use cap::Cap;

@@ -6,32 +6,21 @@
 //! of two systems are ratios within rounds, since the machine may be shared.
 
 mod claims;
-mod clients;
-mod footprint;
-mod growth;
 mod jobs;
 mod measure;
-mod overhead;
 mod page;
-mod phases;
 mod picture;
 mod progress;
-mod restart;
-mod servers;
 mod settings;
-mod steps;
 mod store;
 mod stream;
-mod summary;
 mod system;
-mod tails;
 mod workers;
 
 pub use claims::{bars, claims};
-pub use measure::measure;
+pub use measure::{fill, measure};
 pub use page::{left_out, markdown, table};
 pub use picture::{note, svg};
-pub use restart::fill;
 pub use settings::curve::{Curve, Site};
 pub use settings::{Filler, Settings};
 pub use system::{Ground, System};

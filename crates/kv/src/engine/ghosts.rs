@@ -2,16 +2,16 @@
 //! (S3-FIFO).
 //!
 //! A table of marks: each evicted hash overwrites the mark at its place. So it remembers about as many keys
-//! as it has places, and needs no removal. A false hit costs only the room of one node.
+//! as it has places, and needs no removal. A false hit (one look in 32,768) costs only the room of one node.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Bytes of budget for each place.
 const BYTES_A_PLACE: u64 = 256;
 const PLACES_MAX: u64 = 1 << 26;
 
 /// See the module text.
-pub(crate) struct Ghosts(Box<[AtomicU32]>);
+pub(crate) struct Ghosts(Box<[AtomicU16]>);
 
 impl Ghosts {
     /// For a front with this budget; without one, nothing is evicted.
@@ -21,7 +21,7 @@ impl Ghosts {
                 .clamp(1, PLACES_MAX)
                 .next_power_of_two()
         });
-        Ghosts((0..places).map(|_| AtomicU32::new(0)).collect())
+        Ghosts((0..places).map(|_| AtomicU16::new(0)).collect())
     }
 
     /// Bytes of the table.
@@ -30,9 +30,9 @@ impl Ghosts {
     }
 
     /// The place of a hash, and its mark there: never 0.
-    fn place(&self, hash: u64) -> Option<(&AtomicU32, u32)> {
+    fn place(&self, hash: u64) -> Option<(&AtomicU16, u16)> {
         let place = hash as usize & self.0.len().wrapping_sub(1);
-        Some((self.0.get(place)?, (hash >> 32) as u32 | 1))
+        Some((self.0.get(place)?, (hash >> 48) as u16 | 1))
     }
 
     /// Adds the hash of an evicted key.

@@ -358,7 +358,7 @@ impl Settings {
     pub fn ensure_possible(&self) -> Result<(), Error> {
         #[cfg(not(feature = "steps"))]
         if self.figure.measure == Measure::Steps {
-            bail!(super::steps::BUILD);
+            bail!(crate::figure::measure::steps::BUILD);
         }
         let disk_bytes = match &self.data_dir {
             Some(dir) => room_in(dir)?,

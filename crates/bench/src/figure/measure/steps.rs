@@ -1,13 +1,13 @@
 //! How long the steps of a put take (table 3 of DStore's paper), in a build with clocks between them.
 
-use super::progress::Progress;
-use super::store::Data;
+use crate::figure::progress::Progress;
+use crate::figure::store::Data;
 use crate::row::Row;
 use crate::subject::{Error, Subject};
 
 /// What to do about a build without the clocks.
 #[cfg(not(feature = "steps"))]
-pub(super) const BUILD: &str = "this build has no clocks between the steps of a put; one that has: \
+pub(in crate::figure) const BUILD: &str = "this build has no clocks between the steps of a put; one that has: \
                                 cargo build --release -p everdram-cli --features steps";
 
 /// Never called: such a build says so before it measures.
@@ -30,7 +30,7 @@ pub(super) fn measure(
     use super::tails::{self, Calls};
     use crate::row::Metric;
     use everdram::steps;
-    let load = super::mib(data.value_bytes as u64);
+    let load = crate::figure::mib(data.value_bytes as u64);
     let threads = progress.curve.workers();
     let mut row = progress.row(&load, 100.0, threads);
     let before = steps::taken();

@@ -1,12 +1,12 @@
 //! Opening after a clean stop, and after a kill at the worst moment: all logs are full, and the checkpoint
 //! that this forced is under way.
 
-use super::jobs::{self, Loading};
-use super::progress::Progress;
-use super::settings::Settings;
-use super::store::{Data, For, Opening};
-use super::stream::Writes;
-use super::workers::Workers;
+use crate::figure::jobs::{self, Loading};
+use crate::figure::progress::Progress;
+use crate::figure::settings::Settings;
+use crate::figure::store::{Data, For, Opening};
+use crate::figure::stream::Writes;
+use crate::figure::workers::Workers;
 use crate::recovery;
 use crate::row::{Metric, Row};
 use crate::subject::{Error, Opener, Subject};

@@ -1,10 +1,10 @@
 //! Single calls, timed: percentiles of gets and of puts in each round.
 
-use super::jobs::{self, Asking, KINDS};
-use super::progress::Progress;
-use super::store::Data;
-use super::stream::Writes;
-use super::workers::{Span, Workers};
+use crate::figure::jobs::{self, Asking, KINDS};
+use crate::figure::progress::Progress;
+use crate::figure::store::Data;
+use crate::figure::stream::Writes;
+use crate::figure::workers::{Span, Workers};
 use crate::latency::{self, Latencies, add_percentiles};
 use crate::row::{Metric, Row};
 use crate::subject::{Error, Subject};

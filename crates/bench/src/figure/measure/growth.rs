@@ -1,8 +1,8 @@
 //! Persistent memory in use while a store is filled with new keys.
 
-use super::progress::Progress;
-use super::settings::PERCENTS;
-use super::store::{Data, For, Opening};
+use crate::figure::progress::Progress;
+use crate::figure::settings::PERCENTS;
+use crate::figure::store::{Data, For, Opening};
 use crate::pass::load_range;
 use crate::row::{Metric, Row};
 use crate::subject::Error;

@@ -1,10 +1,10 @@
 //! A server that is empty at first, and gets SETs of uniform keys.
 
-use super::progress::Progress;
-use super::settings::SERVED_BYTES;
-use super::settings::curve::{Curve, Site};
-use super::store::Data;
-use super::system::{REDIS, System};
+use crate::figure::progress::Progress;
+use crate::figure::settings::SERVED_BYTES;
+use crate::figure::settings::curve::{Curve, Site};
+use crate::figure::store::Data;
+use crate::figure::system::{REDIS, System};
 use crate::row::{Metric, Row};
 use crate::server::{self, Command, Contender, Load, Pins, Running};
 use crate::subject::Error;

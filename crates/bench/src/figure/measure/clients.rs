@@ -5,11 +5,11 @@
 //! and goes on to another buffer. The lock is among workers; worker and client pass the buffer to and fro by
 //! its state word.
 
-use super::jobs::{self, Done, Job};
-use super::progress::Progress;
-use super::store::Data;
-use super::stream::Writes;
-use super::workers::{Meter, Workers};
+use crate::figure::jobs::{self, Done, Job};
+use crate::figure::progress::Progress;
+use crate::figure::store::Data;
+use crate::figure::stream::Writes;
+use crate::figure::workers::{Meter, Workers};
 use crate::pool;
 use crate::row::{Metric, Row};
 use crate::subject::{Client, Error, Subject};

@@ -1,19 +1,32 @@
-//! A figure, system by system and round by round.
+//! A figure, system by system and round by round. What takes more than some lines to measure has a file.
 
-use super::jobs::{self, Asking, KINDS};
-use super::phases::phases;
-use super::progress::Progress;
-use super::settings::Settings;
-use super::store::{Data, For};
-use super::stream::Writes;
-use super::tails::{self, Calls};
-use super::workers::Workers;
-use super::{Measure, clients, footprint, growth, overhead, restart, servers, steps, summary};
+mod clients;
+mod footprint;
+mod growth;
+mod overhead;
+mod phases;
+mod restart;
+mod servers;
+pub(super) mod steps;
+mod summary;
+mod tails;
+
+pub use restart::fill;
+
+use crate::figure::Measure;
+use crate::figure::jobs::{self, Asking, KINDS};
+use crate::figure::progress::Progress;
+use crate::figure::settings::Settings;
+use crate::figure::store::{Data, For};
+use crate::figure::stream::Writes;
+use crate::figure::workers::Workers;
 use crate::latency::{ALL, add_percentiles, histogram};
 use crate::row::{Metric, Row, merged};
 use crate::subject::{Error, Subject};
 use anyhow::ensure;
 use hdrhistogram::Histogram;
+use phases::phases;
+use tails::Calls;
 
 /// Shares of the calls at which a distribution is told; beyond the last step, the tail.
 const STEPS: u32 = 50;

@@ -2,10 +2,10 @@
 //! after a kill, and its space.
 
 use super::phases::phases;
-use super::progress::Progress;
-use super::store::{Data, Filled, For};
 use super::tails::{self, Calls};
 use super::{footprint, restart};
+use crate::figure::progress::Progress;
+use crate::figure::store::{Data, Filled, For};
 use crate::row::{Metric, Row};
 use crate::subject::Error;
 

@@ -4,10 +4,10 @@
 //! and syncs blocks of a file beside it. What is left is the store's own work. A disk would hide it: its
 //! writes take longer, and are never twice as long.
 
-use super::jobs::KINDS;
-use super::progress::Progress;
-use super::store::{Data, Filled};
 use super::tails::{self, Calls};
+use crate::figure::jobs::KINDS;
+use crate::figure::progress::Progress;
+use crate::figure::store::{Data, Filled};
 use crate::fixture::Place;
 use crate::pace::Timer;
 use crate::row::{Metric, Row};

@@ -1,9 +1,9 @@
 //! Bytes that a filled store has of DRAM, of persistent memory and of a disk.
 
-use super::progress::Progress;
-use super::settings::curve::Curve;
-use super::store::{Data, Filled};
-use super::system::Ground;
+use crate::figure::progress::Progress;
+use crate::figure::settings::curve::Curve;
+use crate::figure::store::{Data, Filled};
+use crate::figure::system::Ground;
 use crate::process;
 use crate::row::{Metric, Row};
 use crate::subject::Error;

@@ -1,11 +1,11 @@
 //! Throughput from moment to moment, while phases with other shares of writes follow each other.
 
-use super::best;
-use super::jobs::{self, Asking};
-use super::progress::Progress;
-use super::store::Data;
-use super::stream::Writes;
-use super::workers::{Span, Workers};
+use crate::figure::best;
+use crate::figure::jobs::{self, Asking};
+use crate::figure::progress::Progress;
+use crate::figure::store::Data;
+use crate::figure::stream::Writes;
+use crate::figure::workers::{Span, Workers};
 use crate::row::{Metric, Row};
 use crate::subject::{Error, Subject};
 
