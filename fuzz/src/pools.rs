@@ -71,6 +71,7 @@ pub fn of_tiered(has_forged_sums: bool) -> Vec<Base> {
     let mut options = options();
     options.engine = Some(EngineKind::Tiered);
     (options.page_bytes, options.dimms) = (512, 2);
+    options.reclaim_background = true;
     options.max_bytes = options.initial_bytes;
     let ends = [End::Killed, End::Reclaimed, End::Closed];
     let bases = ends.into_iter().zip(30..);
@@ -135,7 +136,7 @@ pub fn options() -> Options {
     options.tiered.segment_bytes = 4 << 10;
     options.sessions_max = 4;
     options.recovery_threads = 1;
-    options.reclaim_background = true;
+    options.reclaim_background = false;
     options.clock = Some(Arc::new(|| NOW_MS));
     options
 }

@@ -2,7 +2,7 @@
 
 use crate::pools::{self, Base, CAPACITY, Files, KEYS, image_of, key};
 use everdram::engine::{BatchOp, EngineSession};
-use everdram::{Error, Ticket, lab};
+use everdram::{EngineKind, Error, Ticket, lab};
 use everdram_pm::Pool;
 use everdram_pm::lab::{self as pm, Disk};
 use std::collections::BTreeMap;
@@ -76,7 +76,10 @@ pub fn visit_again(left: Left, before: &Contents) -> Result<Contents, Error> {
 fn open(left: Left) -> Result<(lab::Opened, Arc<Pool>, Arc<Disk>), Error> {
     let disk = Arc::new(Disk::new(left.files, None));
     let pool = pm::open_beside(&left.image, CAPACITY, None, &disk)?;
-    let opened = lab::open(Arc::clone(&pool), &pools::options())?;
+    let mut options = pools::options();
+    // Records leave a pool in background work alone.
+    options.reclaim_background = pool.engine() == EngineKind::Tiered.number();
+    let opened = lab::open(Arc::clone(&pool), &options)?;
     Ok((opened, pool, disk))
 }
 

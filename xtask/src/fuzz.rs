@@ -18,7 +18,7 @@ const TARGETS: [&str; 8] = [
     "pool", "bullet", "dstore", "tiered", "log", "resp", "import", "aof",
 ];
 /// Seconds for each target without `--seconds`.
-const SECONDS: u64 = 40;
+const SECONDS: u64 = 30;
 /// Longest input, in bytes. Targets take inputs as choices, so short ones do much.
 const INPUT_BYTES_MAX: u32 = 4096;
 /// An input that takes longer than this, in seconds, hangs.

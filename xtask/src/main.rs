@@ -27,9 +27,9 @@ Chores of everdram. Usage: cargo xtask <chore>
   test    all tests and doc tests, the kill loop included (EVERDRAM_KILLS=N sets its kills)
   lab     the crash lab, optimised: many runs (EVERDRAM_LAB_RUNS=N), the mutation score, lints
   mutants the score that counts: how many of the bugs planted by xtask/mutants the crash lab finds, five minutes for each;
-          `mutants --quick` tries ten, a minute each, and the holes of the published designs, `--holes` those alone.
+          `mutants --quick` tries six, a minute each, and the holes of the published designs, `--holes` those alone.
           Also --only NAME[,NAME], --list, --seconds N, --seed N
-  fuzz    all fuzzing targets, 40 s each: pool, bullet, dstore, tiered, ...; also
+  fuzz    all fuzzing targets, 30 s each: pool, bullet, dstore, tiered, ...; also
           `fuzz TARGET --seconds N`, and `fuzz TARGET --input FILE` to see a failure again
   miri    the code with unsafe, what threads race on and viper on the heap under Miri (needs a nightly with miri)
   tsan    key locks, epochs, viper on the heap, the contract of the engines and the server under ThreadSanitizer

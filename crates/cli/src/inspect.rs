@@ -4,6 +4,7 @@
 
 use crate::terminal::{Tone, paint, row};
 use crate::{Outcome, units};
+use everdram::stats::LogFile;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,8 @@ use std::path::{Path, PathBuf};
     long_about = "Shows what a pool says about itself (superblock, engine, geometry), how its blocks are used, and a \
                   map of where the space went. The pool must not be open elsewhere.\n\n\
                   In the map each character is a run of blocks: blank = free, then `.:-=+*#` by the share of it that \
-                  is live, `@` = all. Of a journal (`everdram::crl`) the blocks are its logs.\n\n\
+                  is live, `@` = all. Of a journal (`everdram::crl`) the blocks are its logs. The files of a log \
+                  below the pool (engine tiered) have a map of their own.\n\n\
                   Example: everdram inspect ./data",
     after_help = "Exit codes: 0 shown; 1 the pool could not be read; 2 usage."
 )]
@@ -33,6 +35,8 @@ struct Inspection {
     kinds: Vec<Kind>,
     /// Share of live bytes of each block in percent; `None` = free.
     map: Vec<Option<u8>>,
+    /// Files of the log below the pool.
+    log: Vec<LogFile>,
 }
 
 /// A range of the image and what it belongs to.
@@ -80,6 +84,7 @@ fn look(path: &Path) -> anyhow::Result<Inspection> {
         extents,
         kinds: kinds.collect(),
         map,
+        log: found.log_files,
     })
 }
 
@@ -110,7 +115,15 @@ fn to_json(inspection: &Inspection) -> serde_json::Value {
         })
     };
     let kinds: Vec<_> = inspection.kinds.iter().map(kind).collect();
-    json!({ "fields": fields, "extents": extents, "blocks": kinds, "map": inspection.map })
+    let file = |file: &LogFile| {
+        json!({
+            "path": file.path.display().to_string(), "bytes": file.bytes, "stale_bytes": file.stale_bytes,
+        })
+    };
+    let log: Vec<_> = inspection.log.iter().map(file).collect();
+    json!({
+        "fields": fields, "extents": extents, "blocks": kinds, "map": inspection.map, "log": log,
+    })
 }
 
 fn print(inspection: &Inspection) {
@@ -141,9 +154,34 @@ fn print(inspection: &Inspection) {
     }
     if !inspection.map.is_empty() {
         println!("{}", paint(Tone::Strong, "space"));
-        for line in map_lines(&inspection.map) {
-            println!("  |{line}|");
-        }
+        print_map(&inspection.map);
+    }
+    print_log(&inspection.log);
+}
+
+fn print_log(log: &[LogFile]) {
+    if log.is_empty() {
+        return;
+    }
+    println!("{}", paint(Tone::Strong, "log"));
+    let sum = |of: fn(&LogFile) -> u64| units::bytes(log.iter().map(of).sum());
+    let (bytes, stale) = (sum(|file| file.bytes), sum(|file| file.stale_bytes));
+    let files = units::count(log.len() as u64);
+    row(
+        "files",
+        format_args!("{files} with {bytes}, {stale} of it not live"),
+    );
+    let live = |file: &LogFile| {
+        let live = file.bytes - file.stale_bytes.min(file.bytes);
+        // What a file has room for is no part of it.
+        Some((live * 100).checked_div(file.bytes).unwrap_or(0) as u8)
+    };
+    print_map(&log.iter().map(live).collect::<Vec<_>>());
+}
+
+fn print_map(map: &[Option<u8>]) {
+    for line in map_lines(map) {
+        println!("  |{line}|");
     }
 }
 

@@ -44,7 +44,7 @@ fn server(directory: &TempDir, medium: &str, engine: EngineKind) -> Launch {
 
 /// Half of the kills of a test run, at least one.
 fn nothing_is_lost(directory: TempDir, medium: &str, engine: EngineKind) {
-    let kills = from_environment("EVERDRAM_KILLS").unwrap_or(50);
+    let kills = from_environment("EVERDRAM_KILLS").unwrap_or(30);
     let kills = kills.div_ceil(2).max(1).try_into().unwrap();
     let launch = server(&directory, medium, engine);
     must_be_sound(directory, launch, kills, seed("kill"));

@@ -152,6 +152,18 @@ pub struct KindCount {
     pub garbage_bytes: u64,
 }
 
+/// A file of the log below a pool (engine `tiered`).
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct LogFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Bytes of its entries.
+    pub bytes: u64,
+    /// Bytes of those that are not the state of their key any more, and of removals.
+    pub stale_bytes: u64,
+}
+
 /// The result of [`inspect`](crate::inspect::inspect).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -165,6 +177,8 @@ pub struct Inspection {
     /// One byte per block, in order: share of live bytes, 0 to 100; 255 = free. Empty if the engine has no
     /// such map.
     pub space_map: Vec<u8>,
+    /// Files of the log below the pool, the oldest first.
+    pub log_files: Vec<LogFile>,
     /// Totals.
     pub stats: Stats,
 }

@@ -33,7 +33,7 @@ pub fn markdown(rows: &[Row], picture: &str) -> String {
     let _ = writeln!(
         text,
         "{} {}, {} cores, {}, {}.\n",
-        filled_in(&conditions, first),
+        filled_in(&conditions, &described(rows)),
         machine.processor,
         machine.cores,
         machine.kernel,
@@ -81,6 +81,24 @@ pub fn markdown(rows: &[Row], picture: &str) -> String {
     text.push_str("## Every line\n\n");
     text.push_str(&table(rows).markdown());
     text
+}
+
+/// The first row of an own system, with all delay models that rows were measured with.
+fn described(rows: &[Row]) -> Row {
+    let mut own = measured(rows).filter(|row| !row.is("rival"));
+    let Some(mut first) = own.next().or_else(|| rows.first()).cloned() else {
+        unreachable!("a page without rows");
+    };
+    let mut delays = vec![first.say("delays")];
+    for row in own {
+        if !delays.contains(&row.say("delays")) {
+            delays.push(row.say("delays"));
+        }
+    }
+    first
+        .conditions
+        .insert("delays".into(), delays.join("`, `").into());
+    first
 }
 
 /// What was not measured, and why.

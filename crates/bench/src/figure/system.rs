@@ -83,6 +83,12 @@ impl System {
         matches!(self, System::Rival(_) | System::Redis(_))
     }
 
+    /// Whether it is a server alone, and no store that could be opened.
+    #[must_use]
+    pub fn is_server(&self) -> bool {
+        matches!(self, System::Redis(_))
+    }
+
     /// Whether it is on this machine.
     #[must_use]
     pub fn is_installed(&self) -> bool {

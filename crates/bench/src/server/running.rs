@@ -97,6 +97,10 @@ impl Running {
             "a load needs at least one connection, one request at a time and one key"
         );
         anyhow::ensure!(
+            load.rate.is_none() || load.most.is_none(),
+            "an open loop ends with its time"
+        );
+        anyhow::ensure!(
             load.rate.is_none_or(|rate| rate > 0.0),
             "the rate of an open loop is above zero"
         );

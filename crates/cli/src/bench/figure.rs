@@ -42,7 +42,7 @@ const LETTERS: usize = 100;
                   ndhedis-3  persistent memory in use, of viper, and of tiered with a pool of 10 MB\n\
                   ndhedis-4  SETs a second of servers by device and size of the values; with redis-always and \
                   redis-everysec; needs --data-dir\n\n\
-                  Keys are asked for by a zipfian distribution of 0.99. Bullet's systems: volatile, phash and hikv-ht \
+                  Keys are asked for by a zipfian distribution of 0.99, of ndhedis-4 uniformly. Bullet's systems: volatile, phash and hikv-ht \
                   are bounds; static, +lfr, +opt, +dyn and +wrc are its ladder, of which +wrc is all of it. DStore's: \
                   volatile and inline are bounds; physical, +logical, +dipper and +oe are its ladder, of which +oe is all \
                   of it; cow is +oe with copy-on-write checkpoints. They take turns in several rounds, each on a fresh \
@@ -88,7 +88,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_delimiter = ',')]
     writes: Vec<f64>,
     /// Seconds of each point in each round, of bullet-7 and dstore-7 of each phase [default: 2, 0.5 with
-    /// --quick; bullet-7: 30, 3; dstore-7: 60, 5; other figures of DStore 5 to 20, 1 or 2]
+    /// --quick; bullet-7: 30, 3; dstore-7: 60, 5; other figures of DStore 5 to 20, 1 or 2; ndhedis-4: 4, 0.5]
     #[arg(long)]
     seconds: Option<f64>,
     /// Rounds in which the systems take turns [default: 5, 3 with --quick; one where a round is a course of
@@ -101,7 +101,7 @@ pub(crate) struct Arguments {
     /// those of the figure]
     #[arg(long, value_delimiter = ',')]
     systems: Vec<String>,
-    /// DStore: what stores lie on: a, b, c [default: a; with --data-dir those of the figure]
+    /// DStore, NDHedis: what stores lie on: a, b, c [default: a; with --data-dir those of the figure]
     #[arg(long, value_delimiter = ',')]
     grounds: Vec<Ground>,
     /// Bytes of each log, of which a worker has two; bullet-8 and dstore-1: several, such as 1MiB,64MiB
@@ -112,7 +112,7 @@ pub(crate) struct Arguments {
     /// A directory on tmpfs, for emulated persistent memory.
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
-    /// DStore: a directory on a disk, for data files and rivals.
+    /// DStore, NDHedis: a directory on a disk, for data files, logs and rivals.
     #[arg(long)]
     data_dir: Option<PathBuf>,
     /// Where rows, picture and page go.
@@ -207,6 +207,10 @@ impl Arguments {
                 "--systems: rivals are measured on ground b alone, and nothing else was asked for",
                 settings.grounds.contains(&Ground::Disk)
                     || settings.systems.iter().any(|system| !system.is_rival()),
+            ),
+            (
+                "--systems: redis-always and redis-everysec are for ndhedis-4",
+                measure == Measure::Servers || !settings.systems.iter().any(System::is_server),
             ),
             (
                 "--systems, --grounds: nothing is left to measure; on ground b, which needs --data-dir DIR, dstore-1 has rivals alone",

@@ -27,6 +27,7 @@ pub(crate) use writer::Writer;
 
 use crate::error::Error;
 use crate::index::Location;
+use crate::stats::LogFile;
 use everdram_pm::{Secret, Shelf};
 use manifest::Manifest;
 use parking_lot::{Mutex, RwLock};
@@ -43,6 +44,8 @@ const OFFSET_BITS: u32 = 22;
 pub(crate) const NUMBER_END: u64 = 1 << 62;
 /// Entries begin before this offset; a segment ends behind the one that passes it.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = entry::GRAIN << OFFSET_BITS;
+/// A manifest is smaller: it has a line for each of at most 2^17 segments.
+const WHOLE_MAX: u64 = 16 << 20;
 /// Bytes of the first read of an entry.
 const USUAL: usize = 512;
 /// What to do about damage.
@@ -248,13 +251,19 @@ impl Log {
         self.shelf.healthy().map_err(Error::of_pool)
     }
 
-    /// All bytes of a file; `None` if there is none.
+    /// All bytes of a small file; `None` if there is none.
     fn read_whole(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         if !self.names()?.iter().any(|other| other == name) {
             return Ok(None);
         }
         let file = self.shelf.open_to_read(name).map_err(Error::of_pool)?;
-        let mut bytes = vec![0; file.len().map_err(Error::of_pool)? as usize];
+        let length = file.len().map_err(Error::of_pool)?;
+        if length > WHOLE_MAX {
+            return Err(self.refused(&format!(
+                "{name} has {length} bytes, and is no file of a log"
+            )));
+        }
+        let mut bytes = vec![0; length as usize];
         file.read_at(0, &mut bytes).map_err(Error::of_pool)?;
         Ok(Some(bytes))
     }
@@ -266,17 +275,19 @@ impl Log {
     /// Removes what a crash left of this pool's first attempt at a log. Anything else is somebody's.
     fn clear_unknown(&self) -> Result<(), Error> {
         for name in self.names()? {
-            let is_ours = match self.read_whole(&name)? {
-                _ if name == manifest::NEXT => true,
-                Some(bytes) if name == manifest::NAME => Manifest::parse(&bytes, &self.secret)
-                    .is_some_and(|manifest| manifest.generation == 1),
-                Some(bytes) if name == manifest::segment_name(1) => {
-                    // The crash may have kept its length alone.
-                    let is_blank = bytes.iter().all(|&byte| byte == 0);
-                    let is_empty = bytes.len() as u64 <= HEAD;
-                    is_empty && (is_blank || parse_head(&self.secret, 1, &bytes).is_some())
-                }
-                _ => !name.starts_with("everdram.aof."),
+            let is_ours = if name == manifest::NAME {
+                let manifest = self.read_whole(&name)?;
+                manifest
+                    .and_then(|bytes| Manifest::parse(&bytes, &self.secret))
+                    .is_some_and(|manifest| manifest.generation == 1)
+            } else if name == manifest::segment_name(1) {
+                let bytes = self.read_whole(&name)?.unwrap_or_default();
+                // The crash may have kept its length alone.
+                let is_blank = bytes.iter().all(|&byte| byte == 0);
+                let is_empty = bytes.len() as u64 <= HEAD;
+                is_empty && (is_blank || parse_head(&self.secret, 1, &bytes).is_some())
+            } else {
+                name == manifest::NEXT || !name.starts_with("everdram.aof.")
             };
             if !is_ours {
                 return Err(
@@ -565,6 +576,20 @@ impl Log {
         let uses = segments.iter().map(|segment| segment.use_of());
         let (bytes, stale) = uses.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         (bytes, stale, segments.len() as u64)
+    }
+
+    /// All files, the oldest first.
+    pub(crate) fn files(&self) -> Vec<LogFile> {
+        let files = self.segments().into_iter().map(|segment| {
+            let (bytes, stale) = segment.use_of();
+            let removals = segment.removals.load(Ordering::Relaxed);
+            LogFile {
+                path: self.path_of(segment.number),
+                bytes,
+                stale_bytes: (stale + removals).min(bytes),
+            }
+        });
+        files.collect()
     }
 
     /// The segment to clean, among those with a number below `before`, at `now` (Unix milliseconds); `None`:

@@ -9,6 +9,7 @@
 //! The sums are keyed with the pool's secret. So a segment of another pool has no valid head. The seal is of
 //! the place where it lies, so a segment that has lost its end has none.
 
+use super::NUMBER_END;
 use super::digits::{get, put};
 use super::entry::{self, GRAIN, Position};
 use everdram_pm::{Secret, ShelfFile};
@@ -62,6 +63,13 @@ pub(super) fn seal(secret: &Secret, end: Position) -> Vec<u8> {
         secret.sum_words([SEAL_SALT, end.segment, end.offset]),
     );
     [SEAL_MARK, &digits, b"\r\n"].concat()
+}
+
+impl Position {
+    /// Whether entries may begin or end there: behind the head of a segment that a store has come to.
+    pub(crate) fn is_sound(self) -> bool {
+        self.segment < NUMBER_END && (HEAD..NUMBER_END).contains(&self.offset)
+    }
 }
 
 /// An open segment.

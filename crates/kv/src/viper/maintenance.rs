@@ -169,6 +169,9 @@ impl Recovered for Viper {
 
     fn describe(&self, inspection: &mut Inspection) {
         describe(&self.space, inspection);
+        if let Some(below) = &self.below {
+            below.describe(inspection);
+        }
     }
 
     #[cfg(feature = "lab")]

@@ -50,8 +50,9 @@ pub(super) fn measure(data: &Data<'_>, progress: &mut Progress<'_>) -> Result<Ve
     let conditions = [
         ("connections", json!(CONNECTIONS)),
         ("durable", contender.persistence.word().into()),
-        ("version", contender.version.into()),
+        ("server_version", contender.version.into()),
     ];
+    row.conditions.remove("skew");
     for (name, value) in conditions {
         row.conditions.insert(name.into(), value);
     }
@@ -84,6 +85,8 @@ fn contender(curve: &Curve<'_>, site: &Site) -> Result<Contender, Error> {
         &(bytes / 16).to_string(),
     ]
     .map(str::to_owned);
+    // The server runs elsewhere.
+    let below = std::path::absolute(below)?;
     let below = below
         .to_str()
         .context("a directory whose name is no text")?;

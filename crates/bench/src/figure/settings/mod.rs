@@ -307,7 +307,10 @@ impl Settings {
     fn needs(&self, curve: &Curve<'_>) -> Needs {
         let is_served = self.figure.measure == Measure::Servers;
         let (data, pool) = match is_served {
-            true => (SERVED_BYTES + BESIDE_BYTES, 2 * SERVED_BYTES + BESIDE_BYTES),
+            true => (
+                2 * SERVED_BYTES + BESIDE_BYTES,
+                3 * SERVED_BYTES + BESIDE_BYTES,
+            ),
             false => (
                 data_bytes(self.records, curve.value_bytes) + BESIDE_BYTES,
                 self.pool_bytes(curve),
@@ -385,7 +388,10 @@ impl Settings {
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         let logs = curves.iter().map(Curve::logs).max().unwrap_or(0);
         let what = format!("a store of {} records with {logs} logs", self.records);
-        let remedy = "ask for fewer --records, or smaller logs with --log-bytes";
+        let remedy = match self.figure.measure {
+            Measure::Servers => "name other directories with --dir and --data-dir",
+            _ => "ask for fewer --records, or smaller logs with --log-bytes",
+        };
         let needs = |dir: &Path, needed, free| {
             format!(
                 "{}: {what} needs {} MiB there, and {} MiB are free: {remedy}",

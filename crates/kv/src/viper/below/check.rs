@@ -4,10 +4,20 @@
 use super::Below;
 use crate::concurrency::epoch::Slot;
 use crate::error::Error;
-use crate::stats::{CheckReport, Finding};
+use crate::stats::{CheckReport, Finding, Inspection};
 use crate::viper::Viper;
 
 impl Below {
+    /// Where the log is, and its files.
+    pub(in crate::viper) fn describe(&self, inspection: &mut Inspection) {
+        inspection.log_files = self.log.files();
+        let first = inspection.log_files.first();
+        if let Some(dir) = first.and_then(|file| file.path.parent()) {
+            let field = ("log below".into(), dir.display().to_string());
+            inspection.fields.push(field);
+        }
+    }
+
     /// Adds what it finds to the report.
     ///
     /// # Errors

@@ -56,14 +56,13 @@ impl TierLine {
 
     /// Whether the store may have written it.
     fn is_sound(&self) -> bool {
-        let numbers = [
-            self.number,
-            self.known.settled.segment,
-            self.known.generation,
-        ];
-        self.freed <= self.known.settled
-            && self.clock <= VERSION_SOUND
-            && numbers.iter().all(|&number| number < NUMBER_END)
+        let Known {
+            settled,
+            generation,
+        } = self.known;
+        let is_counted = self.number < NUMBER_END && generation < NUMBER_END;
+        let has_places = settled.is_sound() && self.freed.is_sound() && self.freed <= settled;
+        is_counted && has_places && self.clock <= VERSION_SOUND
     }
 
     /// The line that counts; `None`: the pool has none yet.
@@ -153,5 +152,40 @@ impl TierLine {
             "the copy of a line comes before it"
         );
         copy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_a_forger_writes_is_no_line() {
+        let at = |segment, offset| Position { segment, offset };
+        let line = |settled, freed| TierLine {
+            number: 1,
+            known: Known {
+                settled,
+                generation: 1,
+            },
+            freed,
+            clock: 1,
+        };
+        let sound = line(at(3, 96), at(2, 80));
+        assert!(sound.is_sound() && line(at(1, 80), at(1, 80)).is_sound());
+        let freed_too_far = line(at(3, 96), at(3, 112));
+        let in_the_head = [line(at(3, 64), at(2, 80)), line(at(3, 96), at(3, 0))];
+        let endless = [
+            line(at(3, u64::MAX), at(2, 80)),
+            line(at(u64::MAX, 96), at(2, 80)),
+        ];
+        let mut late = [sound; 3];
+        late[0].number = u64::MAX;
+        late[1].known.generation = u64::MAX;
+        late[2].clock = u64::MAX;
+        let all = [[freed_too_far].as_slice(), &in_the_head, &endless, &late].concat();
+        for forged in all {
+            assert!(!forged.is_sound(), "{forged:?}");
+        }
     }
 }
