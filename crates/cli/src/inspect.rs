@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
     long_about = "Shows what a pool says about itself (superblock, engine, geometry), how its blocks are used, and a \
                   map of where the space went. The pool must not be open elsewhere.\n\n\
                   In the map each character is a run of blocks: blank = free, then `.:-=+*#` by the share of it that \
-                  is live, `@` = all. Of a journal (`everdram::crl`) the blocks are its logs. The files of a log \
-                  below the pool (engine tiered) have a map of their own.\n\n\
+                  is live, `@` = all. Of a journal (`everdram::crl`) the blocks are its logs. Many files of a log \
+                  below the pool (engine tiered) have a map of their own, each a character by its live share.\n\n\
                   Example: everdram inspect ./data",
     after_help = "Exit codes: 0 shown; 1 the pool could not be read; 2 usage."
 )]
@@ -26,6 +26,9 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
 }
+
+/// Files of a log that are listed; more of them are a map.
+const LISTED: usize = 16;
 
 /// A pool as `inspect` shows it.
 struct Inspection {
@@ -171,6 +174,17 @@ fn print_log(log: &[LogFile]) {
         "files",
         format_args!("{files} with {bytes}, {stale} of it not live"),
     );
+    if log.len() <= LISTED {
+        for file in log {
+            let name = file.path.file_name().unwrap_or_default();
+            let (bytes, stale) = (units::bytes(file.bytes), units::bytes(file.stale_bytes));
+            row(
+                &name.to_string_lossy(),
+                format_args!("{bytes}, {stale} not live"),
+            );
+        }
+        return;
+    }
     let live = |file: &LogFile| {
         let live = file.bytes - file.stale_bytes.min(file.bytes);
         // What a file has room for is no part of it.

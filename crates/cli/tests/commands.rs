@@ -438,6 +438,38 @@ fn inspect_and_doctor_say_what_there_is(engine: EngineKind) {
         run(&["inspect", text(directory.path())]).status.code(),
         Some(1)
     );
+    let has_log = run_well(&["inspect", text(&pool)]).contains("everdram.aof.1.incr.aof");
+    assert_eq!(has_log, engine == EngineKind::Tiered);
+}
+
+/// Records that have left the pool, and what of them is not live.
+#[test]
+fn inspect_shows_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let pool = directory.path().join("pool");
+    let mut options = everdram::Options::default();
+    options.engine = Some(EngineKind::Tiered);
+    options.max_bytes = 2 << 20;
+    (options.initial_bytes, options.chunk_bytes) = (1 << 20, 256 << 10);
+    let store = everdram::Store::open(&pool, &options).unwrap();
+    let mut session = store.session().unwrap();
+    for number in 0..24_000_u32 {
+        let key = format!("key-{:05}", number % 12_000);
+        session.put(key.as_bytes(), &[7; 400]).unwrap();
+    }
+    drop(session);
+    store.close().unwrap();
+    let inspected: serde_json::Value =
+        serde_json::from_str(&run_well(&["inspect", text(&pool), "--json"])).unwrap();
+    let file = &inspected["log"][0];
+    let of = |name: &str| file[name].as_u64().unwrap();
+    assert!(of("bytes") > 1 << 20, "{file}");
+    assert!((1..=of("bytes")).contains(&of("stale_bytes")), "{file}");
+    let said = run_well(&["inspect", text(&pool)]);
+    assert!(
+        said.contains("log below") && said.contains("not live"),
+        "{said}"
+    );
 }
 
 /// What `--help` says of engines is what the library knows of them.
