@@ -186,8 +186,7 @@ fn print_log(log: &[LogFile]) {
         return;
     }
     let live = |file: &LogFile| {
-        let live = file.bytes - file.stale_bytes.min(file.bytes);
-        // What a file has room for is no part of it.
+        let live = file.bytes - file.stale_bytes;
         Some((live * 100).checked_div(file.bytes).unwrap_or(0) as u8)
     };
     print_map(&log.iter().map(live).collect::<Vec<_>>());

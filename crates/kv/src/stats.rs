@@ -160,7 +160,7 @@ pub struct LogFile {
     pub path: PathBuf,
     /// Bytes of its entries.
     pub bytes: u64,
-    /// Bytes of those that are not the state of their key any more, and of removals.
+    /// Bytes of those that are not the state of their key any more, and of removals: at most `bytes`.
     pub stale_bytes: u64,
 }
 

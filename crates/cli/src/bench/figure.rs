@@ -97,8 +97,7 @@ pub(crate) struct Arguments {
     rounds: Option<usize>,
     /// Systems: of Bullet volatile, phash, hikv-ht, static, +lfr, +opt, +dyn, +wrc; of DStore volatile,
     /// inline, physical, +logical, +dipper, +oe, cow, and names of rivals; of NDHedis viper, tiered, and of
-    /// ndhedis-4 redis-always, redis-everysec [default:
-    /// those of the figure]
+    /// ndhedis-4 redis-always, redis-everysec [default: those of the figure]
     #[arg(long, value_delimiter = ',')]
     systems: Vec<String>,
     /// DStore, NDHedis: what stores lie on: a, b, c [default: a; with --data-dir those of the figure]
@@ -213,7 +212,7 @@ impl Arguments {
                 measure == Measure::Servers || !settings.systems.iter().any(System::is_server),
             ),
             (
-                "--systems, --grounds: nothing is left to measure; on ground b, which needs --data-dir DIR, dstore-1 has rivals alone",
+                "--systems, --grounds: nothing is left to measure; ground b needs --data-dir DIR, and dstore-1 has rivals alone there",
                 settings.has_turns(),
             ),
             (

@@ -95,6 +95,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn numbers_that_nobody_reaches_are_refused() {
+        let secret = Secret::expand(&[5; 32]);
+        let reads = |generation, segment| {
+            let segments = vec![segment];
+            let manifest = Manifest {
+                generation,
+                segments,
+            };
+            Manifest::parse(&manifest.to_bytes(&secret), &secret).is_some()
+        };
+        assert!(reads(1, 1) && !reads(NUMBER_END, 1) && !reads(1, NUMBER_END));
+        assert_eq!(segment_number(&segment_name(7)), Some(7));
+        assert_eq!(segment_number(&segment_name(NUMBER_END - 1)), None);
+    }
+
+    #[test]
     fn a_manifest_reads_back_and_every_flip_is_noticed() {
         let secret = Secret::expand(&[5; 32]);
         let manifest = Manifest {

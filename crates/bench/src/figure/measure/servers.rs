@@ -85,8 +85,6 @@ fn contender(curve: &Curve<'_>, site: &Site) -> Result<Contender, Error> {
         &(bytes / 16).to_string(),
     ]
     .map(str::to_owned);
-    // The server runs elsewhere.
-    let below = std::path::absolute(below)?;
     let below = below
         .to_str()
         .context("a directory whose name is no text")?;

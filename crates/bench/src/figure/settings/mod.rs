@@ -97,8 +97,16 @@ impl Settings {
         data_dir: Option<&Path>,
     ) -> Settings {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut settings = Settings::of(figure, quick, dir, cores, process::available_bytes());
-        settings.data_dir = data_dir.map(Path::to_owned);
+        // Servers run in directories of their own, and are told these.
+        let whole = |dir: &Path| std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+        let mut settings = Settings::of(
+            figure,
+            quick,
+            &whole(dir),
+            cores,
+            process::available_bytes(),
+        );
+        settings.data_dir = data_dir.map(whole);
         if data_dir.is_some() {
             settings.grounds = figure.grounds.clone();
         }
@@ -487,6 +495,14 @@ mod tests {
             "{text}"
         );
         here.ensure_room_of(12 * GIB, 20 * GIB, 22 * GIB).unwrap();
+    }
+
+    /// A server that is told to put its log below `.` would put it into its own directory.
+    #[test]
+    fn directories_are_told_whole() {
+        let figure = Figure::find("ndhedis-4").unwrap();
+        let here = Settings::here(figure, true, Path::new("."), Some(Path::new("logs")));
+        assert!(here.dir.is_absolute() && here.data_dir.unwrap().is_absolute());
     }
 
     /// Each system is measured with each size of logs, on each ground.
