@@ -147,6 +147,20 @@ fn hole_n3_a_failed_sync_is_the_last_one() {
 }
 
 /// A torn or damaged file of the log was cut in silence, with everything behind the damage.
+/// Its length is somebody's word: nobody takes that much memory for it.
+#[test]
+fn a_manifest_as_long_as_a_disk_is_refused() {
+    let bed = bed();
+    drop(bed.open_with(small));
+    let manifest = bed.path().join("tier2/everdram.aof.manifest");
+    let file = std::fs::OpenOptions::new().write(true).open(manifest);
+    file.unwrap().set_len(1 << 40).unwrap();
+    let mut options = bed.options();
+    small(&mut options);
+    let error = refused(&bed.path(), &options).to_string();
+    assert!(error.contains("is no file of a log"), "{error}");
+}
+
 #[test]
 fn hole_n6_a_tail_is_cut_and_damage_is_an_error() {
     let bed = bed();
