@@ -56,7 +56,7 @@ pub(crate) const TESTS: [Step; 3] = [
         "kill loop",
         Under::Plain,
         720,
-        "test --package everdram-cli --all-targets --no-fail-fast -- --nocapture --test-threads 1",
+        "test --package everdram-cli --all-targets --no-fail-fast -- --nocapture --test-threads 2",
     ),
 ];
 
@@ -88,7 +88,7 @@ const LAB: [Step; 3] = [
 /// whether the lab still has teeth.
 const MUTANTS: Step = Step::check("planted bugs", 1200, "xtask mutants --quick");
 
-/// Everything.
+/// Everything, but of what the sanitizers run a third each day.
 pub(crate) fn ci() -> ExitCode {
     let mut tally = Tally::bounded(CI_MAX);
     let fuzz_lacks = fuzz::missing().map(str::to_owned);
@@ -100,8 +100,8 @@ pub(crate) fn ci() -> ExitCode {
     test_with(&mut tally);
     LAB.iter().for_each(|step| tally.run(step));
     tally.run(&MUTANTS);
-    tally.run_unless(sanitizers::miri_lacks().as_deref(), &MIRI);
-    tally.run_unless(sanitizers::tsan_lacks().as_deref(), &TSAN);
+    tally.run_one_unless(sanitizers::miri_lacks().as_deref(), &MIRI);
+    tally.run_one_unless(sanitizers::tsan_lacks().as_deref(), &TSAN);
     tally.fuzz(fuzz_lacks);
     tally.vm();
     tally.finish()

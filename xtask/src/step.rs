@@ -2,7 +2,13 @@
 
 use crate::cargo::{cargo, rustup_cargo, target};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+
+/// The day, counted from 1970: what is not run every day is chosen by it.
+pub(crate) fn today() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs() / (24 * 60 * 60))
+}
 
 /// What a step counts: tests if it runs some, itself otherwise.
 #[derive(Clone, Copy, PartialEq, Eq)]

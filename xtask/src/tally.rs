@@ -2,7 +2,7 @@
 
 use crate::child::{self, Lines};
 use crate::findings::Findings;
-use crate::step::{Counts, Step};
+use crate::step::{Counts, Step, today};
 use crate::{fuzz, tidy, vm};
 use std::io::Write;
 use std::process::ExitCode;
@@ -62,6 +62,18 @@ impl Tally {
             match lacks {
                 None => self.run(step),
                 Some(why) => self.skip(step.name, why),
+            }
+        }
+    }
+
+    /// Runs one of `steps`, another each day.
+    pub(crate) fn run_one_unless(&mut self, lacks: Option<&str>, steps: &[Step]) {
+        let due = today() % steps.len().max(1) as u64;
+        for (number, step) in (0..).zip(steps) {
+            match lacks {
+                Some(why) => self.skip(step.name, why),
+                None if number == due => self.run(step),
+                None => self.skip(step.name, "another day"),
             }
         }
     }
@@ -246,5 +258,11 @@ mod tests {
         tally.run_unless(Some("it is not here"), &[step]);
         assert_eq!((tally.passed, tally.failed), (0, 1));
         assert_eq!(tally.skipped, ["no tool (it is not here)"]);
+        let steps = ["one", "two"].map(|name| Step::check(name, 600, "--version"));
+        let mut tally = Tally::default();
+        tally.run_one_unless(None, &steps);
+        assert_eq!((tally.passed, tally.skipped.len()), (1, 1));
+        tally.run_one_unless(Some("it is not here"), &steps);
+        assert_eq!((tally.passed, tally.skipped.len()), (1, 3));
     }
 }

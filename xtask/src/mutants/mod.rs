@@ -11,10 +11,11 @@ mod plan;
 mod tree;
 
 use crate::cargo::root;
+use crate::step::today;
 use hunt::Verdict;
 use plan::{By, Mutant};
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tree::Layer;
 
 /// Percent of the mutants that must be caught. An excused one counts as not caught.
@@ -33,7 +34,6 @@ const QUICK_TEETH: u64 = 3;
 const SOUND_SECONDS: u64 = 30;
 /// The same for a sample: CI has run the lab just before.
 const QUICK_SOUND_SECONDS: u64 = 10;
-const DAY_S: u64 = 24 * 60 * 60;
 
 /// The options of this run.
 #[derive(Debug, Default)]
@@ -110,10 +110,7 @@ fn mutants(wish: &Wish) -> Result<bool, String> {
     let all = plan::all(&root().join("xtask/mutants"))?;
     // Check all of them, so that a mutant that no longer fits shows at once.
     let layers = tree::layers(&all)?;
-    let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let seed = wish
-        .seed
-        .unwrap_or(day.map_or(0, |day| day.as_secs() / DAY_S));
+    let seed = wish.seed.unwrap_or_else(today);
     let chosen = choose(&all, &layers, wish, seed)?;
     if chosen.is_empty() {
         return Err("no mutants".into());
