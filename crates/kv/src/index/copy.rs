@@ -34,12 +34,14 @@ use std::sync::OnceLock;
 const BUCKETS_MAX: usize = PAGES_MAX * PAGE_BUCKETS as usize;
 
 impl Index {
-    /// Copies the index: `take` gets each segment's word and entries, in order. Writers continue meanwhile.
+    /// Copies the index, but for entries that `keep` refuses: `take` gets each segment's word and entries, in
+    /// order. Writers continue meanwhile.
     ///
     /// # Errors
     /// What `take` returns.
     pub(crate) fn copy<E>(
         &self,
+        keep: impl Fn(Location) -> bool,
         mut take: impl FnMut(u64, &[u64]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut words = Vec::with_capacity(BUCKETS_MAX * BUCKET_ENTRIES);
@@ -52,6 +54,7 @@ impl Index {
                 self.entries_in_order(&segment, &mut words);
                 segment.shape
             };
+            words.retain(|word| Entry(*word).location().is_some_and(&keep));
             take(segment_word(shape, words.len()), &words)?;
             next = shape.hash_of_home(hash, shape.buckets());
         }
@@ -237,11 +240,14 @@ mod tests {
 
     fn copy_of(index: &Index) -> (Vec<u64>, Vec<u64>) {
         let (mut segments, mut words) = (Vec::new(), Vec::new());
-        let taken: Result<(), ()> = index.copy(|segment, page| {
-            segments.push(segment);
-            words.extend_from_slice(page);
-            Ok(())
-        });
+        let taken: Result<(), ()> = index.copy(
+            |_| true,
+            |segment, page| {
+                segments.push(segment);
+                words.extend_from_slice(page);
+                Ok(())
+            },
+        );
         taken.unwrap();
         (segments, words)
     }

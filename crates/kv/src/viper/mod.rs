@@ -52,7 +52,7 @@ use crate::engine::random::Random;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::error::{Error, corrupt};
 use crate::index::{Hasher, Index, KeyHash};
-use crate::options::Options;
+use crate::options::{Loading, Options};
 use crate::stats::{CheckReport, Stats};
 use below::Below;
 use block_table::State;
@@ -133,15 +133,16 @@ impl Viper {
         let bytes_max = options.max_bytes.max(pool.region().len());
         let below = Below::open(&pool, path, options, bytes_max, geometry.block_bytes)?;
         let space = Space::of(Arc::clone(&pool), geometry, options);
-        // A read-only open skips the checkpoint, because its job is to read everything.
-        let checkpoint = (!pool.is_read_only() && below.is_none())
+        // An open that has to read everything skips the checkpoint.
+        let is_all_read = pool.is_read_only()
+            || below.is_some() && (options.salvage || options.tiered.loading == Loading::AtOpen);
+        let checkpoint = (!is_all_read)
             .then(|| checkpoint::load::find(&space.reader()))
             .flatten();
         let hasher = match &checkpoint {
             Some(checkpoint) => Hasher::of(&checkpoint.summary.secret),
             None => Hasher::new(&chance),
         };
-        let is_tiered = below.is_some();
         let index = Index::new(Arc::clone(&base.epochs), hasher, options.index_depth())
             .map_err(index_error)?;
         let viper = Arc::new_cyclic(|weak| Viper {
@@ -159,11 +160,7 @@ impl Viper {
             below,
             recovery: Mutex::default(),
             checkpoint: Mutex::default(),
-            // A checkpoint of the index would have to know the log's places, too.
-            checkpoint_bytes: match is_tiered {
-                true => 0,
-                false => options.checkpoint_bytes,
-            },
+            checkpoint_bytes: options.checkpoint_bytes,
             verification: checkpoint::verify::Verification::default(),
             unreadable: recovery::unreadable::Unreadable::default(),
             keeper: Background::default(),

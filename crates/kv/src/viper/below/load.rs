@@ -4,7 +4,7 @@
 //! 1. What was appended since all blocks were last freed is read before the store answers: only there may
 //!    the log have a later state of a key than the pool. A crash came between settling and freeing, and the
 //!    records of the pool that are older get their marks.
-//! 2. The rest is read while the store is in use ([`Load`]). Of a key of tier 1 nothing in it counts, so such
+//! 2. The rest is read while the store is in use ([`Load`]), after all blocks of tier 1. Of a key of tier 1 nothing in it counts, so such
 //!    a key is served at once. Any other call waits, or is refused. Nothing leaves tier 1 until all is read.
 //!
 //! Each key's state is entered into the index unless something of a greater order is in tier 1 or in the
@@ -14,13 +14,14 @@
 //! writes the same.
 
 use super::Below;
-use crate::aof::{Part, Read, is_below};
+use crate::aof::{Order, Part, Read, is_below};
 use crate::concurrency::catching_up::CatchingUp;
 use crate::concurrency::seam::few;
 use crate::engine::backend::Backend;
 use crate::error::{Error, corrupt};
 use crate::index::{KeyHash, Location};
 use crate::options::{self, Options};
+use crate::viper::checkpoint::verify::verify_some;
 use crate::viper::lookup::{look_up, rehash_all};
 use crate::viper::read::UNIT;
 use crate::viper::record::Record;
@@ -89,6 +90,11 @@ impl Load {
         }
     }
 
+    /// Notes what a dead record of tier 1 says of the log.
+    pub(in crate::viper) fn note_cover(&self, key: &[u8], order: Order) {
+        cover(&mut self.covers.write(), key, order);
+    }
+
     fn was_removed(&self, key: &[u8]) -> bool {
         self.covers.read().get(key) == Some(&REMOVED)
     }
@@ -144,6 +150,10 @@ pub(in crate::viper) fn load_some(viper: &Arc<Viper>) -> Result<bool, Error> {
     let loading = &below.loading;
     if !loading.is_running() {
         return Ok(false);
+    }
+    if viper.verification.is_running() {
+        // What tier 1 says of the log is known only after it.
+        return verify_some(viper, 1).map(|_| true);
     }
     let mut rest = lock(&loading.rest);
     if !loading.is_running() {

@@ -218,6 +218,12 @@ impl Below {
         }
     }
 
+    /// Waits until the log counts as far as the index leads now.
+    pub(super) fn await_settled(&self) {
+        // Whoever swings holds the end of the log until it is settled.
+        drop(self.tail());
+    }
+
     /// See [`TierLine::freed`].
     fn freed(&self) -> Position {
         self.tail().freed

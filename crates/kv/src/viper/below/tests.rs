@@ -392,3 +392,112 @@ fn damage_of_the_log_that_is_found_later_halts_the_engine() {
     let failed = Store::open(&path, &options).map(drop);
     assert!(matches!(failed, Err(Error::Corrupt { .. })), "{failed:?}");
 }
+
+/// A start with a checkpoint of the index: keys of tier 1 are served before its blocks are read, and what
+/// these say of the log holds when the log is read.
+#[test]
+fn hole_n14_a_checkpoint_forgets_no_removal() {
+    let directory = TempDir::new_in("/dev/shm").unwrap();
+    let (path, hot) = store_with_hot_keys(directory.path());
+    let key = |number: u32| number.to_le_bytes();
+    let removed: Vec<u32> = (0..20_000).filter(|number| number % 70 == 33).collect();
+    let is_removed = |number: &u32| number % 70 == 33;
+    let viper = over(&path, Loading::Wait);
+    let mut session = ViperSession::of_user(Arc::clone(&viper)).unwrap();
+    // Of the log, of the pool, and such that are in the pool again.
+    for number in &removed {
+        if number % 2 == 0 {
+            session.put(&key(*number), b"again", 0).unwrap();
+        }
+        assert!(session.delete(&key(*number)).unwrap(), "key {number}");
+    }
+    let _ticket = session.commit().unwrap();
+    Engine::checkpoint(&*viper).unwrap();
+    // A removal of what the checkpoint knows.
+    let late = hot[199];
+    assert!(session.delete(&key(late)).unwrap());
+    let _ticket = session.commit().unwrap();
+    let killed = directory.path().join("killed");
+    copy(&path, &killed);
+    drop((session, viper));
+
+    let viper = over(&killed, Loading::Refuse);
+    assert!(
+        viper.verification.is_running(),
+        "it began with no checkpoint"
+    );
+    assert!(viper.is_loading());
+    let mut session = ViperSession::of_user(Arc::clone(&viper)).unwrap();
+    let mut value = Vec::new();
+    let served = hot
+        .iter()
+        .rev()
+        .find(|number| !is_removed(number) && **number != late);
+    assert!(
+        session
+            .get(&key(*served.unwrap()), &mut value)
+            .unwrap()
+            .is_some()
+    );
+    let unknown = session.get(&key(removed[0]), &mut value);
+    assert!(matches!(unknown, Err(Error::Loading)), "{unknown:?}");
+    // Verification comes first, then the log.
+    while load::load_some(&viper).unwrap() {
+        assert!(viper.is_loading());
+    }
+    assert!(!viper.verification.is_running());
+    for number in 0..20_000 {
+        let found = session.get(&key(number), &mut value).unwrap().is_some();
+        let is_gone = is_removed(&number) || number == late;
+        assert_eq!(found, !is_gone, "key {number}");
+    }
+    assert_eq!(Engine::len(&*viper), 20_000 - removed.len() as u64 - 1);
+    assert!(Engine::check(&*viper).unwrap().findings.is_empty());
+}
+
+/// Kills at any time, with checkpoints of the index between evictions, promotions and removals.
+#[test]
+fn a_restart_with_a_checkpoint_finds_everything() {
+    let directory = TempDir::new_in("/dev/shm").unwrap();
+    let mut random = StdRng::seed_from_u64(11);
+    let mut model: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
+    let mut path = directory.path().join("0");
+    let mut with_checkpoint = 0;
+    for round in 0..12u32 {
+        let viper = over(&path, Loading::Wait);
+        with_checkpoint += u32::from(viper.verification.is_running());
+        let mut session = ViperSession::of_user(Arc::clone(&viper)).unwrap();
+        let checkpoint_at = random.random_range(0..3000);
+        for turn in 0..3000u32 {
+            let key = random.random_range(0..8000u32).to_le_bytes().to_vec();
+            match random.random_range(0..10) {
+                0..6 => {
+                    let value = vec![(round + turn) as u8; random.random_range(0..900)];
+                    session.put(&key, &value, 0).unwrap();
+                    model.insert(key, value);
+                }
+                6..8 => {
+                    let was_there = session.delete(&key).unwrap();
+                    assert_eq!(was_there, model.remove(&key).is_some());
+                }
+                _ => {
+                    let mut value = Vec::new();
+                    let found = session.get(&key, &mut value).unwrap();
+                    assert_eq!(found.map(|_| &value), model.get(&key));
+                }
+            }
+            if turn == checkpoint_at {
+                let _ticket = session.commit().unwrap();
+                Engine::checkpoint(&*viper).unwrap();
+            }
+        }
+        let _ticket = session.commit().unwrap();
+        path = directory.path().join((round + 1).to_string());
+        copy(&directory.path().join(round.to_string()), &path);
+    }
+    assert!(
+        with_checkpoint > 6,
+        "{with_checkpoint} of 12 with a checkpoint"
+    );
+    compare(&Store::open(&path, &options()).unwrap(), &model);
+}

@@ -27,6 +27,16 @@
 //! and it wins over the record to which the copy leads. An older record is in one of three cases, and never
 //! counts. It is covered, and the copy does not lead to it. It is marked (3). Or it is not covered either,
 //! and the restart reads it with the newest.
+//!
+//! # With a tier below
+//! The copy leaves out the entries that lead to the log; the restart reads the log in any case (`below/load.rs`).
+//! Three things more make that enough:
+//! * Blocks are listed while all are free from which records have left, and the pool knows that. So the part of
+//!   the log that a restart reads before it answers was written later, and so was whatever tier 1 says of it: the
+//!   restart reads that, too.
+//! * The rest of the log is read after verification, which collects what the skipped blocks say of it.
+//! * A record that leaves during the copy is not in it. So the checkpoint gets its name when the log counts that
+//!   far: otherwise a crash could take both places of the record.
 
 pub(super) mod load;
 pub(super) mod verify;
@@ -34,15 +44,19 @@ pub(super) mod verify;
 use super::Viper;
 use super::block_table::{Block, Blocks, Info, State};
 use super::chain::Stream;
+use super::compaction::Compactor;
 use super::layout::{page_word, word_at};
 use super::record::Chain;
 use super::session::ViperSession;
+use crate::aof::is_below;
 use crate::concurrency::seam::looks;
+use crate::concurrency::stripes::Backoff;
 use crate::error::Error;
 use crate::index::SECRET_BYTES;
 use everdram_pm::ROOT_BYTES;
 use everdram_pm::lock::lock;
 use everdram_pm::{LINE, Lane, Ordered, ROOT_AT, Region, Secret};
+use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -315,7 +329,7 @@ fn is_due(viper: &Viper, share: u64) -> bool {
 /// # Errors
 /// [`Error::NoSpace`]: the pool keeps its previous checkpoint.
 pub(super) fn write(viper: &Arc<Viper>) -> Result<(), Error> {
-    if viper.read_only || viper.verification.is_running() || viper.below.is_some() {
+    if viper.read_only || viper.verification.is_running() || viper.is_loading() {
         return Ok(());
     }
     let mut kept = lock(&viper.checkpoint);
@@ -325,7 +339,9 @@ pub(super) fn write(viper: &Arc<Viper>) -> Result<(), Error> {
     (kept.claims, kept.uncovered) = (claims, 0);
     let floor = viper.floor.load(Ordering::Acquire);
     let mut session = ViperSession::new(Arc::clone(viper))?;
-    let covered = Covered::now(viper);
+    let Some(covered) = Covered::now(viper)? else {
+        return Ok(());
+    };
     let version = pass_all_stripes(viper, &session)?;
     assert!(
         version >= floor,
@@ -340,8 +356,11 @@ pub(super) fn write(viper: &Arc<Viper>) -> Result<(), Error> {
             return Err(error);
         }
     };
+    if let Some(below) = &viper.below {
+        below.await_settled();
+    }
     // A batch that failed half-way may have left its journal in a covered block, or a commit a record that it
-    // has not published.
+    // has not published. Or the log does not count as far as records have left.
     viper.healthy()?;
     let number = kept.number + 1;
     let ordered = Name { chain, number }.write(&mut session.lane);
@@ -369,11 +388,36 @@ struct Covered {
     limits: Vec<Limit>,
 }
 
+/// Waits for a moment between two evictions, at most: some seconds.
+const WAITS_MAX: usize = 20_000;
+
+/// Holds the compactor. With a tier below, waits until every block is free from which records have left, and
+/// tells the pool; `None`: readers stay pinned.
+fn stand_still(viper: &Viper) -> Result<Option<MutexGuard<'_, Compactor>>, Error> {
+    let Some(below) = &viper.below else {
+        return Ok(Some(viper.compactor()));
+    };
+    let mut backoff = Backoff::new();
+    for _ in 0..WAITS_MAX {
+        let mut compactor = viper.compactor();
+        compactor.free_passed(viper)?;
+        if !viper.compaction.retired.has_blocks() {
+            below.settle_freed(&mut viper.pool.lane());
+            return Ok(Some(compactor));
+        }
+        drop(compactor);
+        backoff.wait();
+    }
+    Ok(None)
+}
+
 impl Covered {
     /// Holds the compactor, so that no record moves meanwhile. Without this, a moved record could be covered
-    /// in neither of its blocks, or in only one.
-    fn now(viper: &Viper) -> Covered {
-        let _still = viper.compactor();
+    /// in neither of its blocks, or in only one. `None`: this is no time for it.
+    fn now(viper: &Viper) -> Result<Option<Covered>, Error> {
+        let Some(_still) = stand_still(viper)? else {
+            return Ok(None);
+        };
         let mut covered = Covered {
             words: Vec::new(),
             limits: Vec::new(),
@@ -395,7 +439,7 @@ impl Covered {
                 looks!();
             }
         }
-        covered
+        Ok(Some(covered))
     }
 }
 
@@ -438,11 +482,14 @@ fn fill(
 ) -> Result<(), Error> {
     let mut segments = Vec::new();
     let mut entries = 0;
-    viper.index.copy(|segment, words| {
-        segments.push(segment);
-        entries += words.len() as u64;
-        stream.push(words)
-    })?;
+    viper.index.copy(
+        |location| !is_below(location),
+        |segment, words| {
+            segments.push(segment);
+            entries += words.len() as u64;
+            stream.push(words)
+        },
+    )?;
     stream.push(&segments)?;
     stream.push(&covered.words)?;
     let limits: Vec<u64> = covered.limits.iter().map(|limit| limit.to_word()).collect();

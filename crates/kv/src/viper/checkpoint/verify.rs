@@ -142,6 +142,8 @@ struct Met {
     place: Location,
     is_dead: bool,
     is_chained: bool,
+    /// The order up to which the record says that the log is void, while the log is still to be read.
+    covers: Option<(u64, u16)>,
     /// Where its key ends in [`Verifier::keys`]; it begins where the one before it ends.
     key_end: usize,
 }
@@ -245,6 +247,11 @@ impl Verifier {
     fn compare(&mut self, one: &Met, key: &[u8], reached: &mut HashSet<u32>) -> Result<(), Error> {
         let viper = Arc::clone(&self.viper);
         let is_current = viper.points_to(&self.session.slot, one.hash, one.place);
+        if let (Some(order), Some(below)) = (one.covers, &viper.below)
+            && (one.is_dead || !is_current)
+        {
+            below.loading.note_cover(key, order);
+        }
         if is_current == one.is_dead {
             let stripe = viper.stripe(one.hash);
             viper.stripes.lock(stripe, self.session.id);
@@ -345,6 +352,7 @@ fn meet(
         place: location(visited.at)?,
         is_dead: visited.dead,
         is_chained: record.kind.is_chained(),
+        covers: (record.covers && viper.is_loading()).then(|| record.stamp.order()),
         key_end: keys.len(),
     });
     Ok(())

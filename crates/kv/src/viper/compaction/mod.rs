@@ -272,10 +272,17 @@ impl Viper {
     /// Makes room after a write of `bytes` was refused for want of it. Whether the write is worth another
     /// try.
     pub(super) fn make_room(&self, bytes: u64, attempt: u32) -> bool {
+        if let (Some(_), Some(viper)) = (&self.below, self.myself())
+            && super::checkpoint::verify::verify_all(&viper).is_err()
+        {
+            // Nothing leaves before.
+            return false;
+        }
         match attempt {
             // More each time: a batch needs room for its journal, too.
             _ if self.below.is_some() => {
                 attempt < EVICTIONS_MAX && self.evict_for(bytes * (u64::from(attempt) + 1))
+                    || super::checkpoint::give_way(self)
             }
             // Even if nothing is freed here: another thread may make all the room there is to make.
             0 => reclaim_all(self).is_ok(),

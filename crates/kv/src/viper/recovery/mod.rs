@@ -134,7 +134,9 @@ pub(super) fn recover(
     if let Some(below) = &viper.below {
         from_log = below::load::load_recent(viper, below, &mut found)?;
         mark_losers(&viper.space, &mut session, &mut found)?;
-        if !viper.read_only {
+        // Records that a checkpoint does not know, and of which the log has a later state, get their marks by
+        // verification.
+        if !viper.read_only && roles.is_none() {
             below.settle_freed(&mut session.lane);
         }
     }
