@@ -170,3 +170,38 @@ fn a_key_that_was_removed_stays_so_in_a_full_pool() {
         panic!("{}", found.defect);
     }
 }
+
+/// A process died between the mark of a removal and its fence. The next one began with a checkpoint of the
+/// index, and was closed before it had verified the block of the mark: the one after it took all that it found
+/// for durable, said that the key had gone, and a power loss brought it back.
+#[test]
+fn a_close_before_verification_vouches_for_nothing() {
+    for engine in [EngineKind::Viper, EngineKind::Tiered] {
+        for kill in 20..140 {
+            let mut plan = plan(Medium::Pmem, Profile::Large, |values| {
+                let mut calls: Vec<(u32, Call)> = (0..4)
+                    .map(|key| (0, Call::Put(key, values.make(200, 3), 0)))
+                    .collect();
+                calls.extend(
+                    [Call::Reopen, Call::Checkpoint, Call::Delete(3)].map(|call| (0, call)),
+                );
+                calls.extend([Call::Reopen, Call::Get(3)].map(|call| (0, call)));
+                calls
+            });
+            plan.engine = engine;
+            plan.fault = Fault::Kill(kill);
+            let environment = Environment::of(&plan);
+            let mut run = execute(&plan, &environment).unwrap();
+            let options = ExploreOptions {
+                nested_one_in: 1 << 20,
+                ..ExploreOptions::of_the_day(200)
+            };
+            if let Err(violation) = Examiner::new(&environment, &options, &|| true).run(&mut run) {
+                panic!(
+                    "{engine}, kill {kill}: before step {}: {}",
+                    violation.step, violation.defect
+                );
+            }
+        }
+    }
+}

@@ -376,6 +376,10 @@ impl Engine for Viper {
             // Without a checkpoint, the next open only takes longer.
             let _ = checkpoint::write_at_close(&viper);
         }
+        if self.is_uncertain() && self.verification.is_running() {
+            // Unread blocks may have marks that only caches know: the next open must not take them for durable.
+            return self.pool.healthy().map_err(Error::from);
+        }
         self.pool.close()?;
         Ok(())
     }
