@@ -106,7 +106,8 @@ fn write_piece(session: &mut ViperSession, block: u32, state: State, head: Chain
 /// Pieces that a [`Stream`] writes between fences: unfenced data may take memory.
 const STREAM_UNFENCED: u32 = 64;
 
-/// A chain that is written as its bytes come, for a caller that does not have all of them at once.
+/// A chain that is written as its bytes come, for a caller that does not have all of them at once. The caller
+/// holds no stripe and no pin.
 pub(super) struct Stream<'a> {
     session: &'a mut ViperSession,
     /// The state of its blocks in the block table.
@@ -208,9 +209,24 @@ impl<'a> Stream<'a> {
     }
 }
 
+/// Times that a stream makes room by eviction for a block that others may take.
+const EVICTIONS_MAX: u32 = 64;
+
+/// Takes a block. With a tier below, records leave for it; the caller holds no stripe and no pin.
 fn take_one(session: &mut ViperSession) -> Result<u32, Error> {
     let mut taken = Vec::with_capacity(1);
-    session.take_blocks(1, &mut taken)?;
+    for evictions in 0.. {
+        match session.take_blocks(1, &mut taken) {
+            Err(Error::NoSpace(_))
+                if session.engine.below.is_some()
+                    && evictions < EVICTIONS_MAX
+                    && session.engine.evict_for(0) => {}
+            outcome => {
+                outcome?;
+                break;
+            }
+        }
+    }
     let none = || Error::NoSpace("no free block".into());
     taken.first().copied().ok_or_else(none)
 }

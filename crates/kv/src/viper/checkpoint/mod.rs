@@ -50,7 +50,6 @@ use super::record::Chain;
 use super::session::ViperSession;
 use crate::aof::is_below;
 use crate::concurrency::seam::looks;
-use crate::concurrency::stripes::Backoff;
 use crate::error::Error;
 use crate::index::SECRET_BYTES;
 use everdram_pm::ROOT_BYTES;
@@ -388,27 +387,17 @@ struct Covered {
     limits: Vec<Limit>,
 }
 
-/// Waits for a moment between two evictions, at most: some seconds.
-const WAITS_MAX: usize = 20_000;
-
 /// Holds the compactor. With a tier below, waits until every block is free from which records have left, and
 /// tells the pool; `None`: readers stay pinned.
 fn stand_still(viper: &Viper) -> Result<Option<MutexGuard<'_, Compactor>>, Error> {
     let Some(below) = &viper.below else {
         return Ok(Some(viper.compactor()));
     };
-    let mut backoff = Backoff::new();
-    for _ in 0..WAITS_MAX {
-        let mut compactor = viper.compactor();
-        compactor.free_passed(viper)?;
-        if !viper.compaction.retired.has_blocks() {
-            below.settle_freed(&mut viper.pool.lane());
-            return Ok(Some(compactor));
-        }
-        drop(compactor);
-        backoff.wait();
+    let compactor = viper.settled_compactor()?;
+    if compactor.is_some() {
+        below.settle_freed(&mut viper.pool.lane());
     }
-    Ok(None)
+    Ok(compactor)
 }
 
 impl Covered {

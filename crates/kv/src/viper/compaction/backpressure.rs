@@ -119,7 +119,7 @@ impl Viper {
 
     /// Lets records leave to the tier below until there is room for a write of `bytes`; `false` if there is
     /// none after a while, or the log has no room.
-    pub(super) fn evict_for(&self, bytes: u64) -> bool {
+    pub(in crate::viper) fn evict_for(&self, bytes: u64) -> bool {
         let blocks = &self.space.blocks;
         let lengths = std::iter::once((0, bytes as usize));
         let wanted = blocks_at_most(&self.space.geometry, lengths, 0) as u64 + RESERVE as u64;

@@ -30,11 +30,11 @@ use picker::{Goal, victims};
 use relocate::empty_block;
 use retired::{RetireQueue, free_passed};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Blocks that `reclaim_all` compacts at a time.
 const ROUND: usize = 64;
-/// Waits of `reclaim_all` for readers in a row, at most: some seconds.
+/// Waits for readers in a row, at most: some seconds.
 const WAITS_MAX: usize = 20_000;
 /// Times that a refused write makes room by eviction, which others may take.
 const EVICTIONS_MAX: u32 = 16;
@@ -52,6 +52,8 @@ pub(super) struct Compaction {
     compactor: Mutex<Compactor>,
     /// New room comes from compaction, not from growth; see [`backpressure`].
     tight: AtomicBool,
+    /// Somebody waits until all emptied blocks are free: no others are taken before.
+    is_awaited: AtomicBool,
     pub(super) blocks_reclaimed: AtomicU64,
     pub(super) bytes_moved: AtomicU64,
 }
@@ -64,6 +66,7 @@ impl Compaction {
             retired: RetireQueue::default(),
             compactor: Mutex::default(),
             tight: AtomicBool::new(false),
+            is_awaited: AtomicBool::new(false),
             blocks_reclaimed: AtomicU64::new(0),
             bytes_moved: AtomicU64::new(0),
         }
@@ -102,6 +105,9 @@ impl Compactor {
     pub(super) fn step(&mut self, viper: &Viper, goal: Goal, count: usize) -> Result<Step, Error> {
         let may_choose = self.victims.is_empty() || self.goal != Some(goal);
         if may_choose && !viper.compaction.retired.has_blocks() {
+            if viper.compaction.is_awaited.load(Ordering::Relaxed) {
+                return Ok(Step::Waiting);
+            }
             self.goal = Some(goal);
             self.victims = chosen(viper, goal);
         }
@@ -140,6 +146,12 @@ impl Compactor {
         let freed = free_passed(viper, session);
         self.freed += freed;
         freed
+    }
+
+    /// Whether all emptied blocks are free, after freeing what can be.
+    fn has_settled(&mut self, viper: &Viper) -> Result<bool, Error> {
+        self.free_passed(viper)?;
+        Ok(!viper.compaction.retired.has_blocks())
     }
 
     /// Whether the next step chooses new victims.
@@ -269,6 +281,27 @@ impl Viper {
         }
     }
 
+    /// As [`Viper::compactor`], at a time when all emptied blocks are free; `None`: readers stay pinned for
+    /// seconds. One thread waits like this at a time.
+    pub(super) fn settled_compactor(&self) -> Result<Option<MutexGuard<'_, Compactor>>, Error> {
+        let mut backoff = Backoff::new();
+        self.compaction.is_awaited.store(true, Ordering::Relaxed);
+        let settled = (0..WAITS_MAX).find_map(|_| {
+            let mut compactor = self.compactor();
+            match compactor.has_settled(self) {
+                Ok(true) => Some(Ok(compactor)),
+                Err(error) => Some(Err(error)),
+                Ok(false) => {
+                    drop(compactor);
+                    backoff.wait();
+                    None
+                }
+            }
+        });
+        self.compaction.is_awaited.store(false, Ordering::Relaxed);
+        settled.transpose()
+    }
+
     /// Makes room after a write of `bytes` was refused for want of it. Whether the write is worth another
     /// try.
     pub(super) fn make_room(&self, bytes: u64, attempt: u32) -> bool {
@@ -313,7 +346,6 @@ mod tests {
     use crate::viper::layout::Geometry;
     use everdram_pm::Pool;
     use std::path::Path;
-    use std::sync::atomic::Ordering;
     use std::time::{Duration, Instant};
 
     fn viper() -> Arc<Viper> {
