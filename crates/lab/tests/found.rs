@@ -172,8 +172,8 @@ fn a_key_that_was_removed_stays_so_in_a_full_pool() {
 }
 
 /// A process died between the mark of a removal and its fence. The next one began with a checkpoint of the
-/// index, and was closed before it had verified the block of the mark: the one after it took all that it found
-/// for durable, said that the key had gone, and a power loss brought it back.
+/// index, and was closed before it had verified the block of the mark: the one after it took all that it
+/// found for durable, said that the key had gone, and a power loss brought it back.
 #[test]
 fn a_close_before_verification_vouches_for_nothing() {
     for engine in [EngineKind::Viper, EngineKind::Tiered] {

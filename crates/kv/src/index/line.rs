@@ -8,7 +8,9 @@
 //! Word `j` of a line names page `j` of the segment and carries everything needed to read it, in the same 8
 //! bytes.
 //!
-//! # Reading while it changes A rebuild replaces the words of a segment one by one. A word describes itself.
+//! # Reading while it changes
+//!
+//! A rebuild replaces the words of a segment one by one. A word describes itself.
 //! So the word of the home page truly describes a segment that was current a moment ago, and its pages stay
 //! intact while the reader is pinned. Only a search that crosses into another page needs two words of one
 //! description: the generations must be equal and the first word still the same. The reader is pinned, so no

@@ -210,7 +210,7 @@ impl<'a> Stream<'a> {
 }
 
 /// Times that a stream makes room by eviction for a block that others may take.
-const EVICTIONS_MAX: u32 = 64;
+const TRIES_MAX: u32 = 64;
 
 /// Takes a block. With a tier below, records leave for it; the caller holds no stripe and no pin.
 fn take_one(session: &mut ViperSession) -> Result<u32, Error> {
@@ -219,7 +219,7 @@ fn take_one(session: &mut ViperSession) -> Result<u32, Error> {
         match session.take_blocks(1, &mut taken) {
             Err(Error::NoSpace(_))
                 if session.engine.below.is_some()
-                    && evictions < EVICTIONS_MAX
+                    && evictions < TRIES_MAX
                     && session.engine.evict_for(0) => {}
             outcome => {
                 outcome?;

@@ -160,7 +160,11 @@ impl Viper {
             below,
             recovery: Mutex::default(),
             checkpoint: Mutex::default(),
-            checkpoint_bytes: options.checkpoint_bytes,
+            // Nobody would use one.
+            checkpoint_bytes: match is_all_read {
+                true => 0,
+                false => options.checkpoint_bytes,
+            },
             verification: checkpoint::verify::Verification::default(),
             unreadable: recovery::unreadable::Unreadable::default(),
             keeper: Background::default(),
@@ -201,11 +205,13 @@ impl Viper {
         }
     }
 
-    /// Tells the pool of blocks that were freed since records left to the log.
+    /// Tells the pool of blocks that were freed since records left to the log. Before verification is done,
+    /// such a record may still be without its mark.
     fn settle_freed(&self) {
         let compactor = self.compactor();
         if let Some(below) = &self.below
             && !self.compaction.retired.has_blocks()
+            && !self.verification.is_running()
             && self.healthy().is_ok()
         {
             below.settle_freed(&mut self.pool.lane());
@@ -377,7 +383,8 @@ impl Engine for Viper {
             let _ = checkpoint::write_at_close(&viper);
         }
         if self.is_uncertain() && self.verification.is_running() {
-            // Unread blocks may have marks that only caches know: the next open must not take them for durable.
+            // Unread blocks may have marks that only caches know: the next open must not take them for
+            // durable.
             return self.pool.healthy().map_err(Error::from);
         }
         self.pool.close()?;

@@ -20,7 +20,7 @@ use crate::engine::backend::{
 };
 use crate::engine::counters::{Counters, bump_signed};
 use crate::engine::session;
-use crate::engine::{BatchOp, Found, Ticket};
+use crate::engine::{BatchOp, Engine, Found, Ticket};
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use everdram_pm::{Lane, Lsn, Unfenced, Written};
@@ -352,8 +352,11 @@ impl Backend for ViperSession {
                 .any(|stripe| self.engine.stripes.held_by(stripe, self.id)),
             "compaction would wait for a key that this session holds"
         );
-        // Until all of the log is known, nothing leaves.
+        // Until all blocks are verified and all of the log is known, nothing leaves.
         self.await_known(None)?;
+        if self.engine.below.is_some() {
+            Engine::verify(&*self.engine)?;
+        }
         Ok(self.engine.make_room(bytes, attempt))
     }
 

@@ -4,8 +4,9 @@
 //! 1. What was appended since all blocks were last freed is read before the store answers: only there may
 //!    the log have a later state of a key than the pool. A crash came between settling and freeing, and the
 //!    records of the pool that are older get their marks.
-//! 2. The rest is read while the store is in use ([`Load`]), after all blocks of tier 1. Of a key of tier 1 nothing in it counts, so such
-//!    a key is served at once. Any other call waits, or is refused. Nothing leaves tier 1 until all is read.
+//! 2. The rest is read while the store is in use ([`Load`]), after all blocks of tier 1. Of a key of tier 1
+//!    nothing in it counts, so such a key is served at once. Any other call waits, or is refused. Nothing
+//!    leaves tier 1 until all is read.
 //!
 //! Each key's state is entered into the index unless something of a greater order is in tier 1 or in the
 //! log. Orders decide, and not places, so segments are read by several threads, each key under its lock.

@@ -230,19 +230,19 @@ impl Below {
     }
 
     /// Notes that the pool has no live record of what the log has so far. The caller knows that every block
-    /// is free from which records have left, and lets no other thread have records leave meanwhile.
-    pub(super) fn note_freed(&self) -> Position {
+    /// is free from which records have left, or that such records are marked dead, and lets no other thread
+    /// have records leave meanwhile.
+    pub(super) fn note_freed(&self) {
         let mut tail = self.tail();
         tail.freed = tail.line.known.settled;
-        tail.freed
     }
 
     /// As [`Below::note_freed`], and tells the pool.
     pub(super) fn settle_freed(&self, lane: &mut everdram_pm::Lane) {
-        let freed = self.note_freed();
         let mut tail = self.tail();
+        tail.freed = tail.line.known.settled;
+        let (known, freed) = (tail.line.known, tail.freed);
         if tail.line.freed < freed {
-            let known = tail.line.known;
             let _ordered = tail.line.advance(lane, known, freed, 0);
         }
     }

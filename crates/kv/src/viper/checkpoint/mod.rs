@@ -8,10 +8,12 @@
 //! The restart finds out what happened to a block since then (`load.rs`). The checkpoint has the page word of
 //! each covered block, and a claim or a free changes that word.
 //!
-//! # Why it is never wrong A checkpoint is a chain in overflow blocks, like a large value, and every piece
-//! has checksums. Two lines of the root page name the last two checkpoints. A checkpoint that is cut, torn or
-//! half overwritten does not verify, and the restart does without. So the order of stores is not needed for
-//! correctness, only to have the checkpoint when it is wanted.
+//! # Why it is never wrong
+//!
+//! A checkpoint is a chain in overflow blocks, like a large value, and every piece has checksums. Two lines
+//! of the root page name the last two checkpoints. A checkpoint that is cut, torn or half overwritten does
+//! not verify, and the restart does without. So the order of stores is not needed for correctness, only to
+//! have the checkpoint when it is wanted.
 //!
 //! For one that verifies, consider the newest record of a key, and the older ones. Writing takes four steps
 //! in this order:
@@ -29,14 +31,15 @@
 //! and the restart reads it with the newest.
 //!
 //! # With a tier below
-//! The copy leaves out the entries that lead to the log; the restart reads the log in any case (`below/load.rs`).
-//! Three things more make that enough:
-//! * Blocks are listed while all are free from which records have left, and the pool knows that. So the part of
-//!   the log that a restart reads before it answers was written later, and so was whatever tier 1 says of it: the
-//!   restart reads that, too.
+//!
+//! The copy leaves out the entries that lead to the log; the restart reads the log in any case
+//! (`below/load.rs`). Three things more make that enough:
+//! * Blocks are listed while all are free from which records have left, and then the pool is told so. So the
+//!   part of the log that a restart reads before it answers was written after the list, and so was whatever
+//!   tier 1 says of it: the restart reads that, too.
 //! * The rest of the log is read after verification, which collects what the skipped blocks say of it.
-//! * A record that leaves during the copy is not in it. So the checkpoint gets its name when the log counts that
-//!   far: otherwise a crash could take both places of the record.
+//! * A record that leaves during the copy is not in it. So the checkpoint gets its name when the log counts
+//!   that far: otherwise a crash could take both places of the record.
 
 pub(super) mod load;
 pub(super) mod verify;
@@ -44,7 +47,6 @@ pub(super) mod verify;
 use super::Viper;
 use super::block_table::{Block, Blocks, Info, State};
 use super::chain::Stream;
-use super::compaction::Compactor;
 use super::layout::{page_word, word_at};
 use super::record::Chain;
 use super::session::ViperSession;
@@ -55,7 +57,6 @@ use crate::index::SECRET_BYTES;
 use everdram_pm::ROOT_BYTES;
 use everdram_pm::lock::lock;
 use everdram_pm::{LINE, Lane, Ordered, ROOT_AT, Region, Secret};
-use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -387,26 +388,27 @@ struct Covered {
     limits: Vec<Limit>,
 }
 
-/// Holds the compactor. With a tier below, waits until every block is free from which records have left, and
-/// tells the pool; `None`: readers stay pinned.
-fn stand_still(viper: &Viper) -> Result<Option<MutexGuard<'_, Compactor>>, Error> {
-    let Some(below) = &viper.below else {
-        return Ok(Some(viper.compactor()));
-    };
-    let compactor = viper.settled_compactor()?;
-    if compactor.is_some() {
-        below.settle_freed(&mut viper.pool.lane());
-    }
-    Ok(compactor)
-}
-
 impl Covered {
     /// Holds the compactor, so that no record moves meanwhile. Without this, a moved record could be covered
-    /// in neither of its blocks, or in only one. `None`: this is no time for it.
+    /// in neither of its blocks, or in only one. `None`: readers stay pinned.
     fn now(viper: &Viper) -> Result<Option<Covered>, Error> {
-        let Some(_still) = stand_still(viper)? else {
-            return Ok(None);
+        let still = match &viper.below {
+            None => viper.compactor(),
+            Some(_) => match viper.settled_compactor()? {
+                Some(compactor) => compactor,
+                None => return Ok(None),
+            },
         };
+        let covered = Covered::list(viper);
+        if let Some(below) = &viper.below {
+            viper.healthy()?;
+            below.settle_freed(&mut viper.pool.lane());
+        }
+        drop(still);
+        Ok(Some(covered))
+    }
+
+    fn list(viper: &Viper) -> Covered {
         let mut covered = Covered {
             words: Vec::new(),
             limits: Vec::new(),
@@ -428,7 +430,7 @@ impl Covered {
                 looks!();
             }
         }
-        Ok(Some(covered))
+        covered
     }
 }
 

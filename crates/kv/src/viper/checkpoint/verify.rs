@@ -16,7 +16,9 @@
 //!
 //! Damage with which recovery would have refused to open the store halts the engine: reads go on.
 //!
-//! # Until then A reader of a record in an unverified block checks its mark ([`Viper::has_died`]). If the
+//! # Until then
+//!
+//! A reader of a record in an unverified block checks its mark ([`Viper::has_died`]). If the
 //! record is dead, a holder of the key's lock removes its entry. A reader without the lock makes sure that no
 //! writer is in the middle of replacing it.
 

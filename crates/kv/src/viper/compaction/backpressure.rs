@@ -99,9 +99,7 @@ impl Viper {
             return Ok(Step::Nothing);
         }
         let step = self.compactor().step(self, Goal::Room, few!(STRIDE))?;
-        self.compaction
-            .tight
-            .store(step != Step::Nothing, Ordering::Relaxed);
+        self.note_tight(step);
         Ok(step)
     }
 
@@ -111,10 +109,16 @@ impl Viper {
             return Ok(Step::Nothing);
         }
         let step = self.compactor().step(self, Goal::Evict, few!(EVICTED))?;
-        self.compaction
-            .tight
-            .store(step != Step::Nothing, Ordering::Relaxed);
+        self.note_tight(step);
         Ok(step)
+    }
+
+    fn note_tight(&self, step: Step) {
+        // Of a step that had to wait for a checkpoint, nothing follows.
+        if !self.compaction.is_awaited() {
+            let is_tight = step != Step::Nothing;
+            self.compaction.tight.store(is_tight, Ordering::Relaxed);
+        }
     }
 
     /// Lets records leave to the tier below until there is room for a write of `bytes`; `false` if there is

@@ -71,6 +71,11 @@ impl Compaction {
             bytes_moved: AtomicU64::new(0),
         }
     }
+
+    /// Whether somebody waits for [`Viper::settled_compactor`].
+    fn is_awaited(&self) -> bool {
+        self.is_awaited.load(Ordering::Relaxed)
+    }
 }
 
 /// The state of compaction.
@@ -91,7 +96,7 @@ pub(super) struct Compactor {
 pub(super) enum Step {
     /// The step emptied or freed something.
     Worked,
-    /// Emptied blocks wait for readers, and the next blocks must wait for these.
+    /// Emptied blocks wait for readers, and the next blocks must wait for these, or for a checkpoint.
     Waiting,
     /// No block is worth it.
     Nothing,
@@ -104,14 +109,12 @@ impl Compactor {
     /// Damage in one of the blocks. The others were compacted, and the next step continues after it.
     pub(super) fn step(&mut self, viper: &Viper, goal: Goal, count: usize) -> Result<Step, Error> {
         let may_choose = self.victims.is_empty() || self.goal != Some(goal);
-        if may_choose && !viper.compaction.retired.has_blocks() {
-            if viper.compaction.is_awaited.load(Ordering::Relaxed) {
-                return Ok(Step::Waiting);
-            }
+        let is_awaited = viper.compaction.is_awaited();
+        if may_choose && !is_awaited && !viper.compaction.retired.has_blocks() {
             self.goal = Some(goal);
             self.victims = chosen(viper, goal);
         }
-        let is_done = self.victims.is_empty() && viper.compaction.retired.is_empty();
+        let is_done = self.victims.is_empty() && viper.compaction.retired.is_empty() && !is_awaited;
         // During verification, a dead record may be all that keeps an unread record dead; so it may while the
         // log is read.
         let is_reading = viper.verification.is_running() || viper.is_loading();
@@ -126,7 +129,7 @@ impl Compactor {
         let freed = self.free(viper, &mut session);
         match outcome? {
             0 if freed > 0 => Ok(Step::Worked),
-            0 if viper.compaction.retired.is_empty() => Ok(Step::Nothing),
+            0 if viper.compaction.retired.is_empty() && !is_awaited => Ok(Step::Nothing),
             0 => Ok(Step::Waiting),
             _ => Ok(Step::Worked),
         }
@@ -244,7 +247,7 @@ pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
     let (mut backoff, mut waits) = (Backoff::new(), 0);
     let freed = loop {
         let mut compactor = viper.compactor();
-        if compactor.is_between_generations(viper) {
+        if compactor.is_between_generations(viper) && !viper.compaction.is_awaited() {
             // A generation that used as much room as it made was not worth it.
             let now = viper.space.blocks.free_count();
             let has_gained = free.is_none_or(|before| now > before);
@@ -282,7 +285,7 @@ impl Viper {
     }
 
     /// As [`Viper::compactor`], at a time when all emptied blocks are free; `None`: readers stay pinned for
-    /// seconds. One thread waits like this at a time.
+    /// seconds. One thread waits like this at a time: the one that writes a checkpoint.
     pub(super) fn settled_compactor(&self) -> Result<Option<MutexGuard<'_, Compactor>>, Error> {
         let mut backoff = Backoff::new();
         self.compaction.is_awaited.store(true, Ordering::Relaxed);
@@ -305,12 +308,6 @@ impl Viper {
     /// Makes room after a write of `bytes` was refused for want of it. Whether the write is worth another
     /// try.
     pub(super) fn make_room(&self, bytes: u64, attempt: u32) -> bool {
-        if let (Some(_), Some(viper)) = (&self.below, self.myself())
-            && super::checkpoint::verify::verify_all(&viper).is_err()
-        {
-            // Nothing leaves before.
-            return false;
-        }
         match attempt {
             // More each time: a batch needs room for its journal, too.
             _ if self.below.is_some() => {

@@ -3,7 +3,9 @@
 //! Recovery, compaction, `check` and `inspect` use the same walk, so they agree on what a record is. The walk
 //! uses a private copy of the block and trusts only what verifies.
 //!
-//! # Torn tail or damage A sealed page must verify up to its tail. An open page is read up to the first
+//! # Torn tail or damage
+//!
+//! A sealed page must verify up to its tail. An open page is read up to the first
 //! record that does not verify. A crash may have torn it, and nothing from there on was acknowledged. It is
 //! damage if a *later* record of the block verifies and says that it is the first of its fence group. Then
 //! everything before it had been fenced.

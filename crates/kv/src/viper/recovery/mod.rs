@@ -135,7 +135,7 @@ pub(super) fn recover(
         from_log = below::load::load_recent(viper, below, &mut found)?;
         mark_losers(&viper.space, &mut session, &mut found)?;
         // Records that a checkpoint does not know, and of which the log has a later state, get their marks by
-        // verification.
+        // verification: until then, another start may need the end of the log.
         if !viper.read_only && roles.is_none() {
             below.settle_freed(&mut session.lane);
         }
