@@ -65,6 +65,25 @@ const OF_DSTORE: [&str; 3] = [
     "pm/src/blocks/pairing.rs: tokens.set(token, token)",
 ];
 
+/// What nobody misses in the tier below on memory, beside the checkpoint of the index, as in Viper. Files
+/// that are left over come back, and the next open removes them again (`unlink`). The graves of an unfinished
+/// batch are fenced with the marks that follow.
+///
+/// And what no run comes to: a process that dies within a line of the pool's, while the next one dies, too,
+/// before it writes another (`adopt`); a log whose end was cut (`set_len`); the name of a segment that is
+/// lost while that of the manifest is not; the pool's note that a new directory has a log.
+const OF_TIERED: [&str; 9] = [
+    "kv/src/viper/checkpoint/mod.rs",
+    "kv/src/viper/chain.rs",
+    "kv/src/viper/below/line.rs: let mut found = LINES_AT.map(|at| lane.flush_found(at, LINE)).into_iter();",
+    "kv/src/viper/below/line.rs: let _ordered = lane.fence(first.and(copy));",
+    "kv/src/viper/recovery/mod.rs: let _graves = session.settle_and_fence();",
+    "kv/src/aof/mod.rs: true => self.shelf.sync().map_err(Error::of_pool),",
+    "kv/src/aof/mod.rs: .and_then(|()| file.sync())",
+    "kv/src/aof/mod.rs: self.shelf.sync()?;",
+    "kv/src/viper/below/mod.rs: let shelf = Shelf::open(pool, &place, is_new).map_err(Error::of_pool)?;",
+];
+
 /// Images after which the search for one mutant ends; `EVERDRAM_MUTATION_IMAGES` says otherwise.
 /// `EVERDRAM_MUTANTS`, a file name and a line or a part of these, restricts the search.
 const IMAGES: u64 = 100_000;
@@ -90,13 +109,15 @@ fn place(excuse: &str) -> String {
     }
 }
 
+/// The engines that have days.
+const DAILY: [EngineKind; 3] = [EngineKind::Viper, EngineKind::Bullet, EngineKind::Dstore];
+
 /// Whether it is the day of this engine, or somebody asked for it.
 fn is_due(engine: EngineKind) -> bool {
     let asked = ["EVERDRAM_MUTATION", "EVERDRAM_MUTANTS"];
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let day = since.map_or(0, |since| since.as_secs() / (24 * 3600)) as usize;
-    asked.iter().any(|name| std::env::var_os(name).is_some())
-        || EngineKind::ALL[day % EngineKind::ALL.len()] == engine
+    asked.iter().any(|name| std::env::var_os(name).is_some()) || DAILY[day % DAILY.len()] == engine
 }
 
 /// `least`: mutants that there are at least. `excused`: those that nobody has to notice, of which there are
@@ -193,4 +214,10 @@ fn nothing_can_be_left_out_of_dstore_on_pmem() {
 #[test]
 fn nothing_can_be_left_out_of_dstore_on_file() {
     score(EngineKind::Dstore, Medium::File, 8, &OF_DSTORE_ON_FILES, 7);
+}
+
+/// Only if somebody asks for it: with files below, its runs take twice as long as Viper's.
+#[test]
+fn nothing_can_be_left_out_of_tiered_on_pmem() {
+    score(EngineKind::Tiered, Medium::Pmem, 55, &OF_TIERED, 10);
 }

@@ -124,7 +124,7 @@ pub(super) fn recover(
         .stripes
         .all()
         .for_each(|stripe| viper.stripes.raise(stripe, version));
-    let _ordered = session.settle_and_fence();
+    let _graves = session.settle_and_fence();
     for (key, stamp) in buried {
         mark_removed_dead(viper, &session, &key, stamp, &mut found)?;
     }
