@@ -330,7 +330,13 @@ fn many_bytes(engine: EngineKind) {
                     image[at] ^= random.random_range(1..=255_u8);
                 }
                 let (outcome, findings) = salvaged(&bed, &damaged, &taken);
-                assert!(!findings.is_empty(), "{flips}: {outcome:?}");
+                // A few may all lie where nothing is any more.
+                let lost = outcome.absent.len() + outcome.refused.len() + outcome.wrong.len();
+                let may_be_silent = flips == 10 && lost == 0;
+                assert!(
+                    !findings.is_empty() || may_be_silent,
+                    "{flips}: {outcome:?}"
+                );
                 // An older value, of a key whose own bytes are damaged in the newer record.
                 let few = 3 + flips / 20;
                 assert!(outcome.wrong.len() <= few, "{flips}: {outcome:?}");
