@@ -8,6 +8,7 @@ use crate::plan::profile::Profile;
 use crate::plan::{CLOCK_START, Plan};
 use everdram::engine::{BatchOp, Change, EngineSession, Scope, Transaction};
 use everdram::lab::Opened;
+use everdram::options::Loading;
 use everdram::{EngineKind, Error, Options, Ticket};
 use everdram_pm::Pool;
 use everdram_pm::lab::{self, Seed, Tap};
@@ -203,9 +204,14 @@ impl Process {
                 lab::open_files(&disk, &options, observers.tap.clone())?
             }
         };
+        let mut environment = environment.clone();
+        if environment.engine == EngineKind::Tiered && is_drawn(&pool) {
+            // Such a process reads all of both tiers before it answers, and no checkpoint.
+            environment.options.tiered.loading = Loading::AtOpen;
+        }
         Ok(Process {
-            environment: environment.clone(),
             opened: everdram::lab::open(Arc::clone(&pool), &environment.options)?,
+            environment,
             pool,
             disk,
         })
@@ -313,6 +319,12 @@ impl Process {
             )),
         }
     }
+}
+
+/// Whether this opening of a pool is one of a few that are to be different.
+fn is_drawn(pool: &Pool) -> bool {
+    let drawn = pool.secret().sum_words([pool.incarnation(), 0, 0]);
+    drawn.is_multiple_of(4)
 }
 
 /// Bytes of a segment of the redo log: a few blocks, so that logs wrap.

@@ -107,7 +107,21 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const INTERLEAVINGS: [Interleaving; 35] = [
+const INTERLEAVINGS: [Interleaving; 36] = [
+    Interleaving {
+        name: "records leave while the index is copied for a checkpoint",
+        engine: EngineKind::Tiered,
+        profile: Profile::Tiers,
+        story: |values| {
+            let before = (0..40)
+                .map(|key| (0, put(values, key % 12, WIDE)))
+                .collect();
+            [before, vec![(1, Call::Tend)], vec![(0, Call::Checkpoint)]]
+        },
+        stops: [5..6, 165..203, 0..1],
+        medium: Some(Medium::File),
+        ..PLAIN
+    },
     Interleaving {
         name: "marks are being fenced when a tombstone goes",
         engine: EngineKind::Viper,

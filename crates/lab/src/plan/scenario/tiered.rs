@@ -1,11 +1,11 @@
 //! Runs of `tiered`: what a removal leaves behind in the log, by the ways in which a key comes back from
 //! there or goes there again.
 
-use super::{Scenario, WIDE, plan, put};
+use super::{SMALL, Scenario, WIDE, before_a_fence, part, plan, put};
 use crate::medium::image::Medium;
-use crate::plan::CLOCK_START;
 use crate::plan::call::{Call, Key, Values};
 use crate::plan::profile::Profile;
+use crate::plan::{CLOCK_START, Fault};
 use everdram::EngineKind;
 
 type Calls = Vec<(u32, Call)>;
@@ -32,7 +32,8 @@ pub(super) fn all(medium: Medium) -> Vec<Scenario> {
             plan(EngineKind::Tiered, medium, Profile::Tiers, story),
         )
     });
-    told.into()
+    let put_again = (medium == Medium::Pmem).then(put_again);
+    told.into_iter().chain(put_again).collect()
 }
 
 /// Fills blocks with other keys so often that what is in the pool leaves it.
@@ -110,4 +111,20 @@ fn left_open(values: &mut Values) -> Calls {
     pass(values, &mut calls, 8);
     calls.push((0, Call::Get(0)));
     calls
+}
+
+/// A batch replaces keys of the log. The process dies behind the fence of its journal: recovery writes the
+/// records, and only they say that the log is void. The keys are removed again.
+fn put_again() -> Scenario {
+    let keys = [0, 1];
+    let mut plan = plan(EngineKind::Tiered, Medium::Pmem, Profile::Tiers, |values| {
+        let mut calls = below(values);
+        let parts = keys.map(|key| part(values, key, SMALL));
+        calls.push((0, Call::Batch(parts.into())));
+        calls
+    });
+    // The last fence of a batch is that of its records.
+    plan.fault = Fault::Kill(before_a_fence(&plan, ("viper/batch.rs", 1)) + 1);
+    plan.calls.extend(keys.map(|key| (0, Call::Delete(key))));
+    Scenario::new("a batch that recovery put again is removed", plan)
 }
