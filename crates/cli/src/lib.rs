@@ -23,6 +23,7 @@ pub mod fuzzing;
 mod inspect;
 pub mod killing;
 mod pool;
+mod remote;
 mod serve;
 mod settings;
 mod terminal;
@@ -63,6 +64,7 @@ enum Command {
     Import(transfer::import::Arguments),
     Export(transfer::export::Arguments),
     Bench(bench::Arguments),
+    Remote(remote::Arguments),
 }
 
 /// Exit code after Ctrl-C, as in shells.
@@ -99,6 +101,7 @@ pub fn run() -> ExitCode {
         Command::Import(arguments) => transfer::import::run(&arguments),
         Command::Export(arguments) => transfer::export::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Remote(arguments) => remote::run(&arguments),
     };
     match result {
         Ok(Outcome::Sound) => ExitCode::SUCCESS,

@@ -10,6 +10,7 @@ use crate::{Outcome, findings, pool, units};
 use anyhow::Context;
 use everdram::options::Create;
 use everdram::{Durability, Store};
+use everdram_fabric::Door;
 use everdram_resp::Server;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -86,10 +87,24 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     if arguments.salvage {
         tell_damage(&store);
     }
+    let door = settings
+        .fabric
+        .map(|address| {
+            let fabric = everdram_fabric::Settings {
+                password: settings.server.password.clone(),
+                ..everdram_fabric::Settings::default()
+            };
+            Door::start(&store, &address, fabric)
+        })
+        .transpose()
+        .context("fabric door")?;
     let server = Server::start(store.clone(), settings.server).context("server")?;
     end_on_request(&server, signals, arguments.until_stdin_closes)?;
-    announce(arguments, &settings.pool, &store, &server)?;
+    announce(arguments, &settings.pool, &store, &server, door.as_ref())?;
     let ended = server.wait();
+    if let Some(door) = door {
+        door.stop();
+    }
     let keys = known_keys(&store);
     let closed = store.close();
     ended.context("server")?;
@@ -176,6 +191,7 @@ fn announce(
     path: &Path,
     store: &Store,
     server: &Server,
+    door: Option<&Door>,
 ) -> anyhow::Result<()> {
     let addresses = server.local_addrs();
     let port = addresses.first().map(|address| address.port());
@@ -196,6 +212,9 @@ fn announce(
                 "damaged_places": lacks.findings, "missing_records": lacks.missing_records,
                 "doubtful_keys": lacks.doubtful_keys, "skipped_bytes": lacks.skipped_bytes,
             });
+        }
+        if let Some(door) = door {
+            object["fabric"] = json!(door.address());
         }
         object["report"] = pool::report_json(store.report());
         println!("{object}");
@@ -235,6 +254,9 @@ fn announce(
         }
         for address in addresses {
             row("listening on", address);
+        }
+        if let Some(door) = door {
+            row("fabric", door.address());
         }
         println!("{}", paint(Tone::Good, "ready"));
     }

@@ -54,6 +54,11 @@ pub(crate) struct Layer {
     /// Also listen on this Unix socket, for this user only [default: none]
     #[arg(long, env = "EVERDRAM_UNIX_SOCKET", value_name = "PATH")]
     unix_socket: Option<PathBuf>,
+    /// Also serve clients of a fabric (RDMA, or plain TCP by libfabric) on this address, such as
+    /// tcp://127.0.0.1:7700. Needs libfabric, which Debian has as `libfabric1`. Whoever knows the password
+    /// must be trusted with the memory of the server there [default: none]
+    #[arg(long, env = "EVERDRAM_FABRIC", value_name = "ADDRESS")]
+    fabric: Option<String>,
     /// Event loops; 0 = one for each core [default: 0]
     #[arg(long, env = "EVERDRAM_THREADS")]
     threads: Option<usize>,
@@ -149,6 +154,8 @@ pub(crate) struct Settings {
     pub(crate) pool: PathBuf,
     pub(crate) options: Options,
     pub(crate) server: everdram_resp::Settings,
+    /// The address of the fabric door, if there is to be one.
+    pub(crate) fabric: Option<String>,
 }
 
 impl Layer {
@@ -174,6 +181,7 @@ impl Layer {
             bind: self.bind.or(lower.bind),
             port: self.port.or(lower.port),
             unix_socket: self.unix_socket.or(lower.unix_socket),
+            fabric: self.fabric.or(lower.fabric),
             threads: self.threads.or(lower.threads),
             password,
             password_file,
@@ -225,6 +233,7 @@ impl Layer {
             pool,
             options,
             server,
+            fabric: layer.fabric,
         })
     }
 

@@ -21,7 +21,8 @@ use tempfile::TempDir;
 
 test_each_engine!(
     histories_on_files_are_linearizable,
-    histories_on_emulated_memory_are_linearizable
+    histories_on_emulated_memory_are_linearizable,
+    histories_over_two_doors_are_linearizable
 );
 
 const CLIENTS: usize = 6;
@@ -61,7 +62,7 @@ fn plan(directory: &Path, arguments: &[&str], kills: usize, seed: u64) -> Plan {
 
 /// Records and judges until the time is over and enough has happened: on a slow disk that takes more than one
 /// recording. The pool is kept as evidence if something is wrong.
-fn must_be_linearizable(directory: TempDir, medium: &str, engine: EngineKind) {
+fn must_be_linearizable(directory: TempDir, medium: &str, engine: EngineKind, more: &[&str]) {
     let seconds = from_environment("EVERDRAM_LINEARIZABLE_SECONDS").unwrap_or(0);
     let (begun, seed) = (Instant::now(), seed());
     let mut all = checker::Judged::default();
@@ -77,6 +78,7 @@ fn must_be_linearizable(directory: TempDir, medium: &str, engine: EngineKind) {
             "--log-bytes",
             "2MiB",
         ];
+        let arguments = [&arguments, more].concat();
         let plan = plan(directory.path(), &arguments, KILLS, seed + recording);
         let history = recorder::record(&plan);
         let unknown = history.iter().filter(|one| !one.known).count();
@@ -109,14 +111,25 @@ fn must_be_linearizable(directory: TempDir, medium: &str, engine: EngineKind) {
 
 fn histories_on_files_are_linearizable(engine: EngineKind) {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    must_be_linearizable(directory, "file", engine);
+    must_be_linearizable(directory, "file", engine, &[]);
 }
 
 fn histories_on_emulated_memory_are_linearizable(engine: EngineKind) {
     match place::for_emulation() {
-        Ok(directory) => must_be_linearizable(directory, "emulated", engine),
+        Ok(directory) => must_be_linearizable(directory, "emulated", engine, &[]),
         Err(reason) => println!("skipped: {reason:#}"),
     }
+}
+
+/// Redis clients and clients of a fabric use the same keys.
+fn histories_over_two_doors_are_linearizable(engine: EngineKind) {
+    if let Err(reason) = everdram_fabric::version() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let door = ["--fabric", "tcp://127.0.0.1:0"];
+    must_be_linearizable(directory, "file", engine, &door);
 }
 
 /// What was answered before a kill is not there after it. One kill might come when every key may be absent.

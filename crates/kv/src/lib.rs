@@ -35,6 +35,7 @@ pub mod iter;
 pub mod lab;
 pub mod object;
 pub mod options;
+pub mod password;
 pub mod stats;
 #[cfg(feature = "steps")]
 pub mod steps {

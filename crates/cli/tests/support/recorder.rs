@@ -7,6 +7,7 @@
 use super::history::{Operation, Step, answer};
 use everdram_cli::client::{Client, Reply};
 use everdram_cli::killing::process::{Launch, Process};
+use everdram_fabric::{ClientError, ClientOptions, Way};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::convert::Infallible;
@@ -48,6 +49,7 @@ pub(crate) fn record(plan: &Plan) -> Vec<Operation> {
             keys,
             clock,
             port: process.port,
+            fabric: process.ready["fabric"].as_str().map(str::to_owned),
             seed: random.random(),
             values: AtomicU64::new((kill as u64) << 32),
             operations: AtomicU64::new(0),
@@ -115,6 +117,8 @@ struct Stretch {
     keys: Keys,
     clock: Instant,
     port: u16,
+    /// The address of the fabric door, if there is one: every second client uses it.
+    fabric: Option<String>,
     seed: u64,
     /// Every value is written once, so that a reader's answer says whose it is.
     values: AtomicU64,
@@ -172,7 +176,16 @@ impl Stretch {
             random: StdRng::seed_from_u64(self.seed.wrapping_add(client as u64)),
             recorded: Vec::new(),
         };
-        let Err(error) = recorder.run();
+        let error: Box<dyn std::error::Error> = match &self.fabric {
+            Some(address) if client % 2 == 1 => {
+                let Err(error) = recorder.run_over_fabric(address);
+                error.into()
+            }
+            _ => {
+                let Err(error) = recorder.run();
+                error.into()
+            }
+        };
         assert!(
             self.killed.load(Ordering::SeqCst),
             "the connection broke before the server was killed: {error}"
@@ -263,6 +276,54 @@ impl Recorder<'_> {
                 let set = |next| Step::new("SET", &keys.together(number + next), self.value());
                 (Door::Mset, (0..2).map(set).collect())
             }
+        }
+    }
+
+    /// The same keys through the other door: one call after the other, values by either way.
+    fn run_over_fabric(&mut self, address: &str) -> Result<Infallible, ClientError> {
+        let mut client = everdram_fabric::Client::connect(address, &ClientOptions::default())?;
+        loop {
+            let (keys, number) = (self.stretch.keys, self.random.random_range(0..1000));
+            let key = match self.random.random_range(0..2) {
+                0 => keys.alone(number),
+                _ => keys.together(number),
+            };
+            let mut step = match self.random.random_range(0..10) {
+                0..4 => Step::new("GET", &key, ""),
+                4..9 => Step::new("SET", &key, self.value()),
+                _ => Step::new("DEL", &key, ""),
+            };
+            let (key, value) = (key.as_bytes(), step.argument.as_bytes());
+            let called = nanoseconds(self.stretch.clock);
+            let reply = match step.command {
+                "GET" => client
+                    .get(key)
+                    .map(|value| value.map_or(Reply::Null, Reply::Bulk)),
+                "DEL" => client.delete(key).map(|was| Reply::Integer(was.into())),
+                _ => {
+                    let way = match self.random.random_range(0..2) {
+                        0 => Way::Inline,
+                        _ => Way::ServerAssisted,
+                    };
+                    let put = client.put_expiring(key, value, 0, way);
+                    put.map(|_| Reply::Simple("OK".into()))
+                }
+            };
+            self.stretch.operations.fetch_add(1, Ordering::Relaxed);
+            let known = reply.is_ok();
+            if let Ok(reply) = &reply {
+                step.answer = answer(reply);
+            }
+            if known || !step.is_read() {
+                self.recorded.push(Operation {
+                    client: self.client,
+                    called,
+                    returned: nanoseconds(self.stretch.clock),
+                    known,
+                    steps: vec![step],
+                });
+            }
+            reply?;
         }
     }
 

@@ -1,0 +1,302 @@
+//! What providers offer: the library's `fi_info`, asked for with hints and owned here.
+
+use crate::abi::{
+    Padded, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr,
+};
+use crate::constants::*;
+use crate::{Error, Library};
+use core::ffi::{CStr, c_char, c_int};
+use std::ffi::CString;
+use std::net::SocketAddr;
+use std::ptr::{self, NonNull};
+
+/// A provider of connected endpoints on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provider {
+    /// Its name, as [`crate::Listener::bind`] takes it.
+    pub name: String,
+    /// The fabric, in the provider's words.
+    pub fabric: String,
+    /// The domain: a device or an interface of the network.
+    pub domain: String,
+    /// Whether it accepts `FI_RMA_PMEM` and `FI_COMMIT_COMPLETE` when both are asked for. Some accept and
+    /// ignore them.
+    pub has_commit: bool,
+}
+
+/// All providers of connected endpoints with messages and one-sided access, one for each domain.
+///
+/// # Errors
+///
+/// [`Error::Call`] if the library cannot say; a machine without any gives an empty list.
+pub fn providers(library: &'static Library) -> Result<Vec<Provider>, Error> {
+    let mut list: Vec<Provider> = Vec::new();
+    for found in names(ask(library, None, None, false))? {
+        if !list.iter().any(|known| {
+            (&known.name, &known.fabric, &known.domain) == (&found.0, &found.1, &found.2)
+        }) {
+            list.push(Provider {
+                name: found.0,
+                fabric: found.1,
+                domain: found.2,
+                has_commit: false,
+            });
+        }
+    }
+    for found in names(ask(library, None, None, true))? {
+        for known in &mut list {
+            known.has_commit |= (&known.name, &known.domain) == (&found.0, &found.2);
+        }
+    }
+    Ok(list)
+}
+
+/// Provider, fabric and domain of each entry; none if no provider fits.
+fn names(asked: Result<Info, Error>) -> Result<Vec<(String, String, String)>, Error> {
+    match asked {
+        Ok(info) => Ok(info.entries().map(|entry| entry.names()).collect()),
+        Err(error) if error.code() == Some(FI_ENODATA) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Which end of a connection an address is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Here(SocketAddr),
+    There(SocketAddr),
+}
+
+/// Asks for endpoints of one provider (or all) at an address (or any).
+pub(crate) fn ask(
+    library: &'static Library,
+    provider: Option<&str>,
+    end: Option<End>,
+    commit: bool,
+) -> Result<Info, Error> {
+    let name = provider.map(c_string).transpose()?;
+    let mut tx = Padded::new(zeroed_tx());
+    let mut rx = Padded::new(zeroed_rx());
+    let mut ep = Padded::new(zeroed_ep());
+    let mut domain = Padded::new(zeroed_domain());
+    let mut fabric = Padded::new(zeroed_fabric());
+    // A message behind a write must find the write's bytes, and nothing overtakes its like.
+    let order = FI_ORDER_SAS | FI_ORDER_SAW | FI_ORDER_WAW;
+    tx.value.msg_order = order;
+    rx.value.msg_order = order;
+    ep.value.kind = FI_EP_MSG;
+    domain.value.threading = FI_THREAD_DOMAIN;
+    // The least that can be asked for: a provider that moves data by itself fits, too.
+    domain.value.control_progress = FI_PROGRESS_MANUAL;
+    domain.value.data_progress = FI_PROGRESS_MANUAL;
+    domain.value.mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+    fabric.value.prov_name = name
+        .as_ref()
+        .map_or(ptr::null_mut(), |name| name.as_ptr().cast_mut());
+    let mut caps = FI_MSG | FI_RMA;
+    if commit {
+        caps |= FI_RMA_PMEM;
+        tx.value.op_flags = FI_COMMIT_COMPLETE;
+    }
+    let hints = Padded::new(fi_info {
+        next: ptr::null_mut(),
+        caps,
+        mode: FI_CONTEXT | FI_CONTEXT2,
+        addr_format: 0,
+        src_addrlen: 0,
+        dest_addrlen: 0,
+        src_addr: ptr::null_mut(),
+        dest_addr: ptr::null_mut(),
+        handle: ptr::null_mut(),
+        tx_attr: &raw mut tx.value,
+        rx_attr: &raw mut rx.value,
+        ep_attr: &raw mut ep.value,
+        domain_attr: &raw mut domain.value,
+        fabric_attr: &raw mut fabric.value,
+        nic: ptr::null_mut(),
+    });
+    let (address, flags) = match end {
+        None => (None, 0),
+        Some(End::Here(address)) => (Some(address), FI_SOURCE | FI_NUMERICHOST),
+        Some(End::There(address)) => (Some(address), FI_NUMERICHOST),
+    };
+    let node = address
+        .map(|address| c_string(&address.ip().to_string()))
+        .transpose()?;
+    let service = address
+        .map(|address| c_string(&address.port().to_string()))
+        .transpose()?;
+    let text = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+    let mut found = ptr::null_mut();
+    let (interface, node, service) = (library.interface(), text(&node), text(&service));
+    // SAFETY: names are C strings or null; hints and all they point to live past the call, which only reads
+    // them.
+    let returned = unsafe {
+        (library.getinfo)(
+            interface,
+            node,
+            service,
+            flags,
+            &raw const hints.value,
+            &mut found,
+        )
+    };
+    library.check("fi_getinfo", returned)?;
+    let raw =
+        NonNull::new(found).ok_or_else(|| library.error("fi_getinfo", FI_ENODATA as isize))?;
+    Ok(Info { raw, library })
+}
+
+fn c_string(text: &str) -> Result<CString, Error> {
+    CString::new(text)
+        .map_err(|_| Error::Unsupported(format!("{text:?} has a zero byte in it; name a provider")))
+}
+
+/// An owned list of offers, each with all its parts.
+pub(crate) struct Info {
+    raw: NonNull<fi_info>,
+    library: &'static Library,
+}
+
+// SAFETY: plain memory of the C allocator, which any thread may free; nothing else points to it.
+unsafe impl Send for Info {}
+
+impl Drop for Info {
+    fn drop(&mut self) {
+        // SAFETY: the library allocated the list, and this is its only owner.
+        unsafe { (self.library.freeinfo)(self.raw.as_ptr()) };
+    }
+}
+
+impl Info {
+    /// Takes a list over from the library.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a list that the library allocated for its user, and nobody else frees it.
+    pub(crate) unsafe fn adopt(library: &'static Library, raw: NonNull<fi_info>) -> Info {
+        Info { raw, library }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut fi_info {
+        self.raw.as_ptr()
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        let mut next = Some(Entry {
+            raw: self.raw,
+            owner: self,
+        });
+        std::iter::from_fn(move || {
+            let entry = next?;
+            // SAFETY: an entry of a live list.
+            let behind = unsafe { (*entry.raw.as_ptr()).next };
+            next = NonNull::new(behind).map(|raw| Entry { raw, owner: self });
+            Some(entry)
+        })
+    }
+
+    pub(crate) fn first(&self) -> Entry<'_> {
+        Entry {
+            raw: self.raw,
+            owner: self,
+        }
+    }
+
+    /// The provider's name.
+    pub(crate) fn provider(&self) -> String {
+        self.first().names().0
+    }
+}
+
+/// One offer of a list.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    raw: NonNull<fi_info>,
+    owner: &'a Info,
+}
+
+/// Copies a field of one of an entry's parts, or a default if the part is not there.
+macro_rules! part {
+    ($entry:expr, $part:ident . $field:ident, $default:expr) => {{
+        // SAFETY: the entry is one of a live list.
+        let part = unsafe { (*$entry.raw.as_ptr()).$part };
+        if part.is_null() {
+            $default
+        } else {
+            // SAFETY: parts live as long as their entry.
+            unsafe { (*part).$field }
+        }
+    }};
+}
+
+impl Entry<'_> {
+    fn names(&self) -> (String, String, String) {
+        (
+            self.text(part!(self, fabric_attr.prov_name, ptr::null_mut())),
+            self.text(part!(self, fabric_attr.name, ptr::null_mut())),
+            self.text(part!(self, domain_attr.name, ptr::null_mut())),
+        )
+    }
+
+    fn text(&self, text: *const c_char) -> String {
+        if text.is_null() {
+            return String::new();
+        }
+        // SAFETY: names in an entry are C strings that live as long as it; `owner` keeps it alive.
+        let text = unsafe { CStr::from_ptr(text) };
+        let _ = self.owner;
+        text.to_string_lossy().into_owned()
+    }
+
+    pub(crate) fn fabric_attr(&self) -> *mut fi_fabric_attr {
+        // SAFETY: the entry is one of a live list.
+        unsafe { (*self.raw.as_ptr()).fabric_attr }
+    }
+
+    /// What the provider wants of registrations.
+    pub(crate) fn mr_mode(&self) -> c_int {
+        part!(self, domain_attr.mr_mode, 0)
+    }
+
+    /// Bytes of a registration's key.
+    pub(crate) fn key_bytes(&self) -> usize {
+        part!(self, domain_attr.mr_key_size, 0)
+    }
+
+    /// Bytes of the longest message.
+    pub(crate) fn max_message_bytes(&self) -> usize {
+        part!(self, ep_attr.max_msg_size, 0)
+    }
+
+    /// The request that this offer came with, or null.
+    pub(crate) fn handle(&self) -> *mut crate::abi::fid {
+        // SAFETY: the entry is one of a live list.
+        unsafe { (*self.raw.as_ptr()).handle }
+    }
+}
+
+fn zeroed_tx() -> fi_tx_attr {
+    // SAFETY: integers only, for which zero is a value.
+    unsafe { core::mem::zeroed() }
+}
+
+fn zeroed_rx() -> fi_rx_attr {
+    // SAFETY: integers only, for which zero is a value.
+    unsafe { core::mem::zeroed() }
+}
+
+fn zeroed_ep() -> fi_ep_attr {
+    // SAFETY: integers and raw pointers only, for which zero is a value.
+    unsafe { core::mem::zeroed() }
+}
+
+fn zeroed_domain() -> fi_domain_attr {
+    // SAFETY: integers and raw pointers only, for which zero is a value.
+    unsafe { core::mem::zeroed() }
+}
+
+fn zeroed_fabric() -> fi_fabric_attr {
+    // SAFETY: integers and raw pointers only, for which zero is a value.
+    unsafe { core::mem::zeroed() }
+}

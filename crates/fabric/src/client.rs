@@ -1,0 +1,650 @@
+//! The client: blocking calls, and calls that are submitted and polled.
+//!
+//! One thread owns a client and its one connection. Up to as many requests as the door allows are under way
+//! at once; a call that would exceed that waits for a reply first. Puts and removals of one key take effect
+//! in the order in which they were submitted.
+
+mod pending;
+
+use crate::inside::{self, Network};
+use crate::libfabric::{self, Place};
+use crate::link::{Conn, Event, Link, LinkError};
+use crate::wire::{self, Head, INLINE_BYTES, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX, zeros};
+use pending::{Long, Pending, Stage};
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// Buffers for replies: one more than requests are ever under way.
+const BUFFERS: usize = 17;
+
+/// How a client connects.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// The password of the door.
+    pub password: Option<String>,
+    /// Values up to this many bytes travel with their request, at most [`INLINE_BYTES`] (the default).
+    pub inline_bytes: usize,
+    /// How long connecting may take. 5 s by default.
+    pub connect_timeout: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> ClientOptions {
+        ClientOptions {
+            password: None,
+            inline_bytes: INLINE_BYTES,
+            connect_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A failed call.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// There is no libfabric on this machine.
+    #[error(transparent)]
+    Library(#[from] everdram_fabric_sys::LoadError),
+    /// The address does not parse.
+    #[error("`{0}` is no fabric address; write tcp://127.0.0.1:7700")]
+    Address(String),
+    /// The fabric says so.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// Nobody accepted in time, or the door refused the connection.
+    #[error("no door has accepted the connection: is `everdram serve --fabric` running there?")]
+    NoDoor,
+    /// The connection ended before the reply. A write may have happened or not; read to know.
+    #[error("the connection ended before the reply; a write may have happened or not")]
+    Unknown,
+    /// The key has no bytes, or too many.
+    #[error("key of {0} bytes: over a fabric, keys have 1 to {KEY_BYTES_MAX} bytes")]
+    KeyLength(usize),
+    /// The value has too many bytes.
+    #[error("value of {0} bytes: over a fabric, values have at most {VALUE_BYTES_MAX} bytes")]
+    ValueLength(usize),
+    /// The door refused the request.
+    #[error("{text}")]
+    Refused {
+        /// Why, for programs.
+        status: Status,
+        /// Why, and what to do.
+        text: String,
+    },
+}
+
+/// How a value travels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// With its request if it is short, else as RDMP-SA: the hybrid protocol.
+    #[default]
+    Auto,
+    /// With its request.
+    Inline,
+    /// Written by the client into memory of the server, which is asked to make it durable: RDMP-SA.
+    ServerAssisted,
+}
+
+/// What is known of a key without its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probed {
+    /// Bytes of the value.
+    pub value_bytes: u64,
+    /// Absolute expiry in Unix milliseconds; 0 = never.
+    pub expires_at_ms: u64,
+}
+
+/// Names a submitted call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+/// What a call came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The value is stored, durably as [`Client::acknowledgement`] says. It travelled this way.
+    Stored(Way),
+    /// The value of the key.
+    Found(Vec<u8>, Probed),
+    /// What is known of the key.
+    Probed(Probed),
+    /// There was no such key.
+    Absent,
+    /// The key is removed, durably.
+    Removed,
+}
+
+/// A submitted call that has ended.
+#[derive(Debug)]
+pub struct Done {
+    /// Its ticket.
+    pub ticket: Ticket,
+    /// What it came to.
+    pub outcome: Result<Outcome, ClientError>,
+}
+
+/// A client of a fabric door.
+pub struct Client {
+    link: Box<dyn Link>,
+    conn: Conn,
+    is_open: bool,
+    inline_bytes: usize,
+    credits: usize,
+    sequence: u32,
+    last: u64,
+    /// Requests without a reply, by sequence.
+    under_way: HashMap<u32, Pending>,
+    /// The long value that is being read.
+    long: Option<Long>,
+    /// Gets that wait until that is read.
+    again: VecDeque<(Ticket, Vec<u8>)>,
+    done: VecDeque<Done>,
+    acknowledgement: String,
+    events: Vec<Event>,
+}
+
+impl Client {
+    /// Connects to a door, such as `tcp://127.0.0.1:7700`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn connect(address: &str, options: &ClientOptions) -> Result<Client, ClientError> {
+        let place =
+            Place::parse(address).ok_or_else(|| ClientError::Address(address.to_owned()))?;
+        let (port, conn) = libfabric::Port::to(&place, BUFFERS)??;
+        Client::over(Box::new(port), conn, options)
+    }
+
+    /// Connects to a door of this process.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn inside(network: &Network, options: &ClientOptions) -> Result<Client, ClientError> {
+        let mut port = inside::Port::new();
+        let conn = port.connect(network, BUFFERS);
+        Client::over(Box::new(port), conn, options)
+    }
+
+    fn over(
+        link: Box<dyn Link>,
+        conn: Conn,
+        options: &ClientOptions,
+    ) -> Result<Client, ClientError> {
+        let mut client = Client {
+            link,
+            conn,
+            is_open: true,
+            inline_bytes: options.inline_bytes.min(INLINE_BYTES),
+            credits: 1,
+            sequence: 0,
+            last: 0,
+            under_way: HashMap::new(),
+            long: None,
+            again: VecDeque::new(),
+            done: VecDeque::new(),
+            acknowledgement: String::new(),
+            events: Vec::new(),
+        };
+        client.await_opening(options.connect_timeout)?;
+        let password = options.password.as_deref().unwrap_or_default();
+        let ticket = client.ticket();
+        client.ask(Kind::Hello, ticket, Stage::Hello, &[], password.as_bytes())?;
+        match client.finish(ticket) {
+            Ok(_) => Ok(client),
+            Err(ClientError::Unknown) => Err(ClientError::NoDoor),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn await_opening(&mut self, timeout: Duration) -> Result<(), ClientError> {
+        let until = Instant::now() + timeout;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ClientError::NoDoor);
+            }
+            self.link.wait(Some(left), &mut self.events)?;
+            for event in self.events.drain(..) {
+                match event {
+                    Event::Opened => return Ok(()),
+                    Event::Closed(_) => return Err(ClientError::NoDoor),
+                    Event::Message(..) | Event::Written(..) => {}
+                }
+            }
+        }
+    }
+
+    /// What one may rely on after a put or a removal has returned, in a sentence of the server.
+    #[must_use]
+    pub fn acknowledgement(&self) -> &str {
+        &self.acknowledgement
+    }
+
+    /// Stores a value. It is durable when this returns. Returns how it travelled.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Way, ClientError> {
+        self.put_expiring(key, value, 0, Way::Auto)
+    }
+
+    /// Stores a value that expires at this time (Unix milliseconds; 0 = never), as [`Client::put`].
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn put_expiring(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: u64,
+        way: Way,
+    ) -> Result<Way, ClientError> {
+        let ticket = self.submit_put(key, value, expires_at_ms, way)?;
+        match self.finish(ticket)? {
+            Outcome::Stored(way) => Ok(way),
+            _ => Err(ClientError::Unknown),
+        }
+    }
+
+    /// The value of a key; `None`: there is no such key.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, ClientError> {
+        let ticket = self.submit_get(key)?;
+        match self.finish(ticket)? {
+            Outcome::Found(value, _) => Ok(Some(value)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Length and expiry of a key's value; `None`: there is no such key.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn probe(&mut self, key: &[u8]) -> Result<Option<Probed>, ClientError> {
+        check_key(key)?;
+        let ticket = self.ticket();
+        self.ask(Kind::Probe, ticket, Stage::Probe, key, &[])?;
+        match self.finish(ticket)? {
+            Outcome::Probed(probed) => Ok(Some(probed)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Removes a key, durably when this returns; `false`: there was none.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool, ClientError> {
+        let ticket = self.submit_delete(key)?;
+        Ok(self.finish(ticket)? == Outcome::Removed)
+    }
+
+    /// Submits a put. The value is copied.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; then nothing was submitted.
+    pub fn submit_put(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: u64,
+        way: Way,
+    ) -> Result<Ticket, ClientError> {
+        check_key(key)?;
+        let is_short = value.len() <= self.inline_bytes;
+        let is_inline = match way {
+            Way::Auto => is_short,
+            Way::Inline => true,
+            Way::ServerAssisted => false,
+        };
+        let most = if is_inline {
+            INLINE_BYTES
+        } else {
+            VALUE_BYTES_MAX
+        };
+        if value.len() > most.max(self.inline_bytes) || value.len() > VALUE_BYTES_MAX {
+            return Err(ClientError::ValueLength(value.len()));
+        }
+        self.await_grants_of(key)?;
+        let ticket = self.ticket();
+        let head = Head {
+            value_bytes: value.len() as u64,
+            expires_at_ms,
+            ..Head::request(Kind::Put, 0)
+        };
+        if is_inline {
+            self.send(head, ticket, Stage::Put(Way::Inline), key, value)?;
+        } else {
+            let head = Head {
+                kind: Kind::Prepare,
+                ..head
+            };
+            let stage = Stage::Prepare {
+                key: key.to_vec(),
+                value: value.to_vec(),
+            };
+            self.send(head, ticket, stage, key, &[])?;
+        }
+        Ok(ticket)
+    }
+
+    /// Submits a get.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; then nothing was submitted.
+    pub fn submit_get(&mut self, key: &[u8]) -> Result<Ticket, ClientError> {
+        check_key(key)?;
+        self.await_grants_of(key)?;
+        let ticket = self.ticket();
+        self.ask(Kind::Get, ticket, Stage::Get(key.to_vec()), key, &[])?;
+        Ok(ticket)
+    }
+
+    /// Submits a removal.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; then nothing was submitted.
+    pub fn submit_delete(&mut self, key: &[u8]) -> Result<Ticket, ClientError> {
+        check_key(key)?;
+        self.await_grants_of(key)?;
+        let ticket = self.ticket();
+        self.ask(Kind::Delete, ticket, Stage::Delete, key, &[])?;
+        Ok(ticket)
+    }
+
+    /// Calls that have ended, in that order. Waits for one, at most for `timeout`, if calls are under way.
+    ///
+    /// # Errors
+    /// [`ClientError::Link`]. The end of the connection is an outcome of each call that was under way.
+    pub fn poll(&mut self, timeout: Duration) -> Result<Vec<Done>, ClientError> {
+        let until = Instant::now() + timeout;
+        while self.done.is_empty() && !self.under_way.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            self.take_in(Some(left))?;
+            if left.is_zero() {
+                break;
+            }
+        }
+        Ok(self.done.drain(..).collect())
+    }
+
+    /// Calls that have not ended.
+    #[must_use]
+    pub fn calls_under_way(&self) -> usize {
+        self.under_way.len() + self.again.len()
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.last += 1;
+        Ticket(self.last)
+    }
+
+    fn ask(
+        &mut self,
+        kind: Kind,
+        ticket: Ticket,
+        stage: Stage,
+        key: &[u8],
+        body: &[u8],
+    ) -> Result<(), ClientError> {
+        self.send(Head::request(kind, 0), ticket, stage, key, body)
+    }
+
+    /// Sends a request, after waiting until the door takes one more.
+    fn send(
+        &mut self,
+        head: Head,
+        ticket: Ticket,
+        stage: Stage,
+        key: &[u8],
+        body: &[u8],
+    ) -> Result<(), ClientError> {
+        while self.is_open && self.under_way.len() >= self.credits {
+            self.take_in(None)?;
+        }
+        self.send_now(head, ticket, stage, key, body)
+    }
+
+    fn send_now(
+        &mut self,
+        mut head: Head,
+        ticket: Ticket,
+        stage: Stage,
+        key: &[u8],
+        body: &[u8],
+    ) -> Result<(), ClientError> {
+        if !self.is_open {
+            return Err(ClientError::Link(LinkError::Closed));
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        head.sequence = self.sequence;
+        let bytes = head.to_bytes(key, body);
+        self.link
+            .send(self.conn, &[&bytes, key, zeros(key), body])?;
+        self.under_way
+            .insert(self.sequence, Pending { ticket, stage });
+        Ok(())
+    }
+
+    /// Waits for the outcome of a call.
+    fn finish(&mut self, ticket: Ticket) -> Result<Outcome, ClientError> {
+        loop {
+            let place = self.done.iter().position(|done| done.ticket == ticket);
+            if let Some(done) = place.and_then(|place| self.done.remove(place)) {
+                return done.outcome;
+            }
+            if !self.is_open {
+                return Err(ClientError::Unknown);
+            }
+            self.take_in(None)?;
+        }
+    }
+
+    /// A put that has not been carried out would be overtaken by a later call of the same key.
+    fn await_grants_of(&mut self, key: &[u8]) -> Result<(), ClientError> {
+        while self.under_way.values().any(|pending| pending.writes(key)) {
+            self.take_in(None)?;
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, timeout: Option<Duration>) -> Result<(), ClientError> {
+        let mut events = std::mem::take(&mut self.events);
+        self.link.wait(timeout, &mut events)?;
+        for event in events.drain(..) {
+            match event {
+                Event::Message(_, buffer) => {
+                    let bytes = self.link.message(&buffer);
+                    let message = wire::read(bytes).filter(|message| message.head.is_reply);
+                    let reply = message.map(|message| {
+                        let body = bytes.get(message.body).unwrap_or_default();
+                        (message.head, body.to_vec())
+                    });
+                    self.link.give_back(buffer, true)?;
+                    match reply {
+                        Some((head, body)) => self.answer(&head, body)?,
+                        // Nothing behind it can be trusted.
+                        None => self.end(),
+                    }
+                }
+                Event::Closed(_) | Event::Written(false) => self.end(),
+                Event::Opened | Event::Written(true) => {}
+            }
+        }
+        self.events = events;
+        Ok(())
+    }
+
+    /// The connection has ended, and with it whatever was under way.
+    fn end(&mut self) {
+        self.is_open = false;
+        self.link.close(self.conn);
+        let under_way = std::mem::take(&mut self.under_way).into_values();
+        let mut tickets: Vec<Ticket> = under_way.map(|pending| pending.ticket).collect();
+        tickets.extend(self.again.drain(..).map(|(ticket, _)| ticket));
+        tickets.extend(self.long.take().map(|long| long.ticket));
+        tickets.sort_unstable();
+        tickets.dedup();
+        let unknown = |ticket| Done {
+            ticket,
+            outcome: Err(ClientError::Unknown),
+        };
+        self.done.extend(tickets.into_iter().map(unknown));
+    }
+
+    fn answer(&mut self, head: &Head, body: Vec<u8>) -> Result<(), ClientError> {
+        let Some(Pending { ticket, stage }) = self.under_way.remove(&head.sequence) else {
+            self.end();
+            return Ok(());
+        };
+        self.credits = usize::from(head.credits).clamp(1, BUFFERS - 1);
+        if !matches!(head.status, Status::Ok | Status::Absent | Status::Busy) {
+            let refused = ClientError::Refused {
+                status: head.status,
+                text: String::from_utf8_lossy(&body).into_owned(),
+            };
+            if matches!(stage, Stage::Part) {
+                self.long = None;
+            }
+            self.done.push_back(Done {
+                ticket,
+                outcome: Err(refused),
+            });
+            return self.get_again();
+        }
+        let probed = Probed {
+            value_bytes: head.value_bytes,
+            expires_at_ms: head.expires_at_ms,
+        };
+        let is_there = head.status == Status::Ok;
+        let outcome = match stage {
+            Stage::Hello => {
+                self.acknowledgement = String::from_utf8_lossy(&body).into_owned();
+                Outcome::Absent
+            }
+            Stage::Put(way) => Outcome::Stored(way),
+            Stage::Delete if is_there => Outcome::Removed,
+            Stage::Probe if is_there => Outcome::Probed(probed),
+            Stage::Delete | Stage::Probe => Outcome::Absent,
+            Stage::Get(key) => match head.status {
+                Status::Busy => {
+                    self.again.push_back((ticket, key));
+                    return self.get_again();
+                }
+                Status::Ok if (body.len() as u64) < head.value_bytes => {
+                    return self.begin_long(ticket, head, body, probed);
+                }
+                Status::Ok => Outcome::Found(body, probed),
+                _ => Outcome::Absent,
+            },
+            Stage::Part => return self.take_part(ticket, head, &body),
+            Stage::Prepare { value, .. } => return self.write(ticket, head, &value, &body),
+        };
+        self.done.push_back(Done {
+            ticket,
+            outcome: Ok(outcome),
+        });
+        Ok(())
+    }
+
+    /// The data phase of RDMP-SA: the value, and behind it the request to make it durable.
+    fn write(
+        &mut self,
+        ticket: Ticket,
+        head: &Head,
+        value: &[u8],
+        body: &[u8],
+    ) -> Result<(), ClientError> {
+        let Some(key) = wire::Fields(body).u64() else {
+            self.end();
+            return Ok(());
+        };
+        let target = (head.place, key);
+        if self.link.write(self.conn, value, target).is_err() {
+            self.end();
+            return Ok(());
+        }
+        let done = Head {
+            grant: head.grant,
+            sum: wire::slot_sum(head.sum, value),
+            ..Head::request(Kind::Done, 0)
+        };
+        self.send_now(done, ticket, Stage::Put(Way::ServerAssisted), &[], &[])
+    }
+
+    /// The first part of a long value is there.
+    fn begin_long(
+        &mut self,
+        ticket: Ticket,
+        head: &Head,
+        first: Vec<u8>,
+        probed: Probed,
+    ) -> Result<(), ClientError> {
+        if head.value_bytes > VALUE_BYTES_MAX as u64 || first.is_empty() || self.long.is_some() {
+            self.end();
+            return Ok(());
+        }
+        self.long = Some(Long::begin(ticket, head.grant, first, probed));
+        self.ask_for_parts()
+    }
+
+    fn ask_for_parts(&mut self) -> Result<(), ClientError> {
+        while self.under_way.len() < self.credits
+            && let Some((ticket, grant, place)) = self.long.as_mut().and_then(Long::next_part)
+        {
+            let part = Head {
+                grant,
+                place,
+                ..Head::request(Kind::Part, 0)
+            };
+            self.send_now(part, ticket, Stage::Part, &[], &[])?;
+        }
+        Ok(())
+    }
+
+    fn take_part(&mut self, ticket: Ticket, head: &Head, body: &[u8]) -> Result<(), ClientError> {
+        let is_placed = self
+            .long
+            .as_mut()
+            .is_some_and(|long| long.ticket == ticket && long.place(head.place, body));
+        if !is_placed {
+            self.end();
+            return Ok(());
+        }
+        if self.long.as_ref().is_some_and(Long::is_whole)
+            && let Some(Long { value, probed, .. }) = self.long.take()
+        {
+            self.done.push_back(Done {
+                ticket,
+                outcome: Ok(Outcome::Found(value, probed)),
+            });
+            return self.get_again();
+        }
+        self.ask_for_parts()
+    }
+
+    /// Asks again for what the door could not give while another long value was being read.
+    fn get_again(&mut self) -> Result<(), ClientError> {
+        if self.long.is_none()
+            && self.under_way.len() < self.credits
+            && let Some((ticket, key)) = self.again.pop_front()
+        {
+            let head = Head::request(Kind::Get, 0);
+            self.send_now(head, ticket, Stage::Get(key.clone()), &key, &[])?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.link.close(self.conn);
+    }
+}
+
+fn check_key(key: &[u8]) -> Result<(), ClientError> {
+    match key.len() {
+        1..=KEY_BYTES_MAX => Ok(()),
+        bytes => Err(ClientError::KeyLength(bytes)),
+    }
+}

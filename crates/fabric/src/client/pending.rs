@@ -1,0 +1,89 @@
+//! What a client knows of a request that has no reply yet.
+
+use super::{Probed, Ticket, Way};
+use crate::wire::INLINE_BYTES;
+
+/// A request under way.
+pub(super) struct Pending {
+    pub(super) ticket: Ticket,
+    pub(super) stage: Stage,
+}
+
+/// How far its call has come.
+pub(super) enum Stage {
+    Hello,
+    Get(Vec<u8>),
+    Probe,
+    Delete,
+    /// The last request of a put that travels this way.
+    Put(Way),
+    /// A grant was asked for.
+    Prepare {
+        key: Vec<u8>,
+        value: Vec<u8>,
+    },
+    Part,
+}
+
+impl Pending {
+    /// Whether it is a put of this key that later requests could overtake: its value is not on the way yet.
+    pub(super) fn writes(&self, of: &[u8]) -> bool {
+        matches!(&self.stage, Stage::Prepare { key, .. } if key == of)
+    }
+}
+
+/// A long value that arrives part by part.
+pub(super) struct Long {
+    pub(super) ticket: Ticket,
+    pub(super) value: Vec<u8>,
+    pub(super) probed: Probed,
+    grant: u64,
+    /// Where the next part to ask for begins.
+    asked: usize,
+    /// Bytes that are not there yet.
+    missing: usize,
+}
+
+impl Long {
+    pub(super) fn begin(ticket: Ticket, grant: u64, first: Vec<u8>, probed: Probed) -> Long {
+        let (asked, whole) = (first.len(), probed.value_bytes as usize);
+        let mut value = first;
+        value.resize(whole, 0);
+        Long {
+            ticket,
+            value,
+            probed,
+            grant,
+            asked,
+            missing: whole - asked,
+        }
+    }
+
+    /// Ticket, grant and place of the next part to ask for.
+    pub(super) fn next_part(&mut self) -> Option<(Ticket, u64, u64)> {
+        let place = self.asked;
+        (place < self.value.len()).then(|| {
+            self.asked += INLINE_BYTES;
+            (self.ticket, self.grant, place as u64)
+        })
+    }
+
+    /// Puts a part in its place; `false`: it has none.
+    pub(super) fn place(&mut self, at: u64, part: &[u8]) -> bool {
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        let end = at.saturating_add(part.len());
+        let (Some(place), Some(missing)) = (
+            self.value.get_mut(at..end),
+            self.missing.checked_sub(part.len()),
+        ) else {
+            return false;
+        };
+        place.copy_from_slice(part);
+        self.missing = missing;
+        !part.is_empty()
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.missing == 0
+    }
+}

@@ -1,0 +1,48 @@
+//! What a door knows of a connection.
+
+use super::grants::Grants;
+
+/// Requests that a client may have under way before it has shown that it needs more.
+pub(super) const CREDITS_FIRST: u16 = 2;
+/// The most that it may have under way.
+pub(super) const CREDITS_MAX: u16 = 16;
+/// Requests after which it may have that many: who only connects takes little memory.
+const REQUESTS_TO_SHOW: u64 = 16;
+
+/// The rest of a long value that a client reads part by part.
+pub(super) struct Long {
+    pub(super) number: u64,
+    pub(super) value: Vec<u8>,
+}
+
+/// A connection.
+#[derive(Default)]
+pub(super) struct Connection {
+    /// Whether it has said the password.
+    pub(super) is_known: bool,
+    /// Buffers that it was given.
+    pub(super) credits: u16,
+    /// Requests without a reply.
+    pub(super) under_way: u16,
+    pub(super) requests: u64,
+    pub(super) grants: Grants,
+    pub(super) long: Option<Long>,
+    pub(super) long_last: u64,
+}
+
+impl Connection {
+    pub(super) fn new() -> Connection {
+        Connection {
+            credits: CREDITS_FIRST,
+            ..Connection::default()
+        }
+    }
+
+    /// Buffers to give it beside those it has.
+    pub(super) fn more_credits(&self) -> u16 {
+        match self.requests >= REQUESTS_TO_SHOW {
+            true => CREDITS_MAX - self.credits,
+            false => 0,
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! An event loop of the door: one thread, one link, one session of the store.
+//!
+//! Each wake-up has four steps, as in the Redis door. Every message that arrived is carried out; one commit
+//! covers all their writes; replies that are durable leave, and the others wait for news of the engine. Then
+//! the engine may have work for this thread.
+
+use super::connection::Connection;
+use super::counters::Counters;
+use super::request::{Expelled, Reply, Tools, status_of};
+use super::{Shared, StartError};
+use crate::link::{Buffer, Conn, Event, Link, Request, Waker};
+use crate::wire::{self, Head, INLINE_BYTES, Kind};
+use everdram::engine::EngineSession;
+use everdram::{Error, Ticket};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often a loop with waiting replies asks whether the engine has failed.
+const TICK: Duration = Duration::from_millis(100);
+/// Room for bodies that is kept from wake-up to wake-up, in bytes.
+const BODIES_KEPT: usize = 1 << 20;
+
+/// What other threads have for a loop.
+pub(super) struct Mailbox {
+    requests: Mutex<Vec<Request>>,
+    waker: Waker,
+    /// Whether replies wait for durability, so that the engine's news needs a wake-up.
+    waits: AtomicBool,
+    pub(super) counters: Counters,
+}
+
+impl Mailbox {
+    pub(super) fn new(waker: Waker) -> Mailbox {
+        Mailbox {
+            requests: Mutex::default(),
+            waker,
+            waits: AtomicBool::new(false),
+            counters: Counters::default(),
+        }
+    }
+
+    pub(super) fn hand(&self, request: Request) {
+        self.requests.lock().push(request);
+        self.wake();
+    }
+
+    pub(super) fn wake(&self) {
+        (self.waker)();
+    }
+
+    /// More is durable, or the engine has failed.
+    pub(super) fn durable_advanced(&self) {
+        if self.waits.swap(false, Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+}
+
+/// A reply whose state is not durable yet.
+struct Held {
+    conn: Conn,
+    ticket: Ticket,
+    head: Head,
+    body: Vec<u8>,
+}
+
+pub(super) struct EventLoop {
+    link: Box<dyn Link>,
+    number: usize,
+    shared: Arc<Shared>,
+    session: Box<dyn EngineSession>,
+    connections: HashMap<Conn, Connection>,
+    /// Replies of this wake-up, and whose they are.
+    replies: Vec<(Conn, Reply)>,
+    bodies: Vec<u8>,
+    landed: Vec<u8>,
+    held: Vec<Held>,
+    /// When to ask whether the engine has failed, if nothing becomes durable until then.
+    probe_at: Instant,
+    /// The engine may have more work for this thread.
+    has_work: bool,
+}
+
+impl EventLoop {
+    pub(super) fn new(
+        link: Box<dyn Link>,
+        number: usize,
+        shared: Arc<Shared>,
+    ) -> Result<EventLoop, StartError> {
+        Ok(EventLoop {
+            session: Arc::clone(&shared.engine).session()?,
+            link,
+            number,
+            shared,
+            connections: HashMap::new(),
+            replies: Vec::new(),
+            bodies: Vec::new(),
+            landed: Vec::new(),
+            held: Vec::new(),
+            probe_at: Instant::now(),
+            has_work: false,
+        })
+    }
+
+    /// Runs until the door stops.
+    pub(super) fn run(mut self) {
+        let mut events = Vec::new();
+        let mut stop_at = None;
+        loop {
+            if let Err(error) = self.link.wait(self.timeout(), &mut events) {
+                tracing::error!(%error, "a loop of the fabric door has failed");
+                break;
+            }
+            if stop_at.is_none() && self.shared.is_stopping.load(Ordering::SeqCst) {
+                stop_at = Some(Instant::now() + self.shared.settings.drain_timeout);
+            }
+            for event in events.drain(..) {
+                self.handle(event, stop_at.is_some());
+            }
+            self.accept(stop_at.is_some());
+            self.settle();
+            self.release();
+            self.help_engine();
+            let is_over = |until| self.held.is_empty() || Instant::now() >= until;
+            if stop_at.is_some_and(is_over) {
+                break;
+            }
+        }
+        let open: Vec<Conn> = self.connections.keys().copied().collect();
+        open.into_iter().for_each(|conn| self.close(conn));
+    }
+
+    fn mailbox(&self) -> &Mailbox {
+        // Loops are numbered by their mailboxes; the modulus only avoids a panic path.
+        &self.shared.mailboxes[self.number % self.shared.mailboxes.len()]
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        match (self.has_work, self.held.is_empty()) {
+            (true, _) => Some(Duration::ZERO),
+            (false, false) => Some(TICK),
+            (false, true) => None,
+        }
+    }
+
+    fn handle(&mut self, event: Event, is_stopping: bool) {
+        match event {
+            Event::Message(conn, buffer) => {
+                let is_sound = !is_stopping && self.carry_out(conn, &buffer);
+                // The request was carried out, so its buffer may take the next one.
+                let again = is_sound && self.connections.contains_key(&conn);
+                let given = self.link.give_back(buffer, again);
+                if given.is_err() || !is_sound && !is_stopping {
+                    self.mailbox().counters.expelled.add(1);
+                    self.close(conn);
+                }
+            }
+            Event::Closed(conn) => self.close(conn),
+            Event::Opened | Event::Written(_) => {}
+        }
+    }
+
+    /// Carries out a message; `false`: its connection is to be closed.
+    fn carry_out(&mut self, conn: Conn, buffer: &Buffer) -> bool {
+        let Some(connection) = self.connections.get_mut(&conn) else {
+            // What it sent before it was closed.
+            return true;
+        };
+        let bytes = self.link.message(buffer);
+        let message = wire::read(bytes).filter(|message| !message.head.is_reply);
+        let may_ask = connection.under_way < connection.credits;
+        let Some(message) = message.filter(|_| may_ask) else {
+            return false;
+        };
+        // Those that need the link have short messages.
+        let copy;
+        let (bytes, link): (&[u8], Option<&mut dyn Link>) = match message.head.kind {
+            Kind::Prepare | Kind::Done => {
+                copy = bytes.to_vec();
+                (&copy, Some(&mut *self.link))
+            }
+            _ => (bytes, None),
+        };
+        let mailbox = &self.shared.mailboxes[self.number % self.shared.mailboxes.len()];
+        let mut tools = Tools {
+            session: &mut *self.session,
+            link,
+            bodies: &mut self.bodies,
+            landed: &mut self.landed,
+            password: self.shared.settings.password.as_deref().map(str::as_bytes),
+            acknowledgement: &self.shared.acknowledgement,
+            counters: &mailbox.counters,
+        };
+        let key = bytes.get(message.key).unwrap_or_default();
+        let body = bytes.get(message.body).unwrap_or_default();
+        let outcome = tools.carry_out(connection, &message.head, key, body);
+        match outcome {
+            Ok(reply) => {
+                connection.under_way += 1;
+                connection.requests += 1;
+                mailbox.counters.requests.add(1);
+                self.replies.push((conn, reply));
+                true
+            }
+            Err(Expelled) => false,
+        }
+    }
+
+    fn accept(&mut self, is_stopping: bool) {
+        let requests = std::mem::take(&mut *self.mailbox().requests.lock());
+        for request in requests {
+            if is_stopping {
+                continue;
+            }
+            let connection = Connection::new();
+            match self
+                .link
+                .accept(request, usize::from(connection.credits) + 1)
+            {
+                Ok(conn) => {
+                    self.connections.insert(conn, connection);
+                    self.shared.connections.fetch_add(1, Ordering::Relaxed);
+                    self.mailbox().counters.accepted.add(1);
+                }
+                Err(error) => tracing::debug!(%error, "a connection could not be accepted"),
+            }
+        }
+    }
+
+    /// Commits what was submitted. Replies that may leave do, and the others are held.
+    fn settle(&mut self) {
+        let is_written = self.replies.iter().any(|(_, reply)| reply.is_on_commit);
+        let commit = match is_written {
+            true => self.session.commit(),
+            false => Ok(Ticket::NONE),
+        };
+        if let Err(error) = &commit {
+            tracing::error!(%error, "a commit failed");
+        }
+        let durable = self.shared.engine.durable();
+        let bodies = std::mem::take(&mut self.bodies);
+        for (conn, reply) in std::mem::take(&mut self.replies) {
+            let Reply {
+                head,
+                body,
+                depends,
+                is_on_commit,
+            } = reply;
+            let body = bodies.get(body).unwrap_or_default();
+            match &commit {
+                Err(error) if is_on_commit => self.refuse(conn, &head, error),
+                commit => {
+                    let committed = commit.as_ref().copied().unwrap_or(Ticket::NONE);
+                    let ticket = match is_on_commit {
+                        true => depends.max(committed),
+                        false => depends,
+                    };
+                    match ticket <= durable {
+                        true => self.send(conn, head, body),
+                        false => self.held.push(Held {
+                            conn,
+                            ticket,
+                            head,
+                            body: body.to_vec(),
+                        }),
+                    }
+                }
+            }
+        }
+        self.bodies = bodies;
+        self.bodies.clear();
+        self.bodies.shrink_to(BODIES_KEPT);
+    }
+
+    fn refuse(&mut self, conn: Conn, head: &Head, error: &Error) {
+        let head = Head {
+            status: status_of(error),
+            ..Head::request(head.kind, head.sequence).reply(status_of(error))
+        };
+        let text = format!("the write is not durable: {error}");
+        let text = text.as_bytes();
+        self.send(conn, head, text.get(..INLINE_BYTES).unwrap_or(text));
+    }
+
+    fn send(&mut self, conn: Conn, mut head: Head, body: &[u8]) {
+        let Some(connection) = self.connections.get_mut(&conn) else {
+            return;
+        };
+        connection.under_way -= 1;
+        let more = connection.more_credits();
+        connection.credits += more;
+        head.credits = connection.credits;
+        let mut posted = (0..more).map(|_| self.link.post(conn));
+        let posted = posted.find_map(Result::err).map_or(Ok(()), Err);
+        let bytes = head.to_bytes(&[], body);
+        if let Err(error) = posted.and_then(|()| self.link.send(conn, &[&bytes, body])) {
+            tracing::debug!(%error, "a reply could not be sent");
+            self.close(conn);
+        }
+    }
+
+    /// Sends what has become durable, and asks for the rest.
+    fn release(&mut self) {
+        let Some(wanted) = self.held.iter().map(|held| held.ticket).max() else {
+            return;
+        };
+        // Before what is durable is read: later news causes another wake-up.
+        self.mailbox().waits.store(true, Ordering::SeqCst);
+        self.shared.engine.request(wanted);
+        let durable = self.shared.engine.durable();
+        let held = std::mem::take(&mut self.held);
+        let before = held.len();
+        for one in held {
+            match one.ticket <= durable {
+                true => self.send(one.conn, one.head, &one.body),
+                false => self.held.push(one),
+            }
+        }
+        let now = Instant::now();
+        if self.held.len() < before {
+            self.probe_at = now + TICK;
+        } else if now >= self.probe_at
+            && let Err(error) = self.session.commit()
+        {
+            // The engine has failed: what waits will never be durable.
+            for one in std::mem::take(&mut self.held) {
+                self.refuse(one.conn, &one.head, &error);
+            }
+        }
+    }
+
+    /// Does a slice of the engine's own work, if the engine wants that.
+    fn help_engine(&mut self) {
+        self.has_work = match self.session.turn() {
+            Ok(has_worked) => has_worked,
+            Err(error) => {
+                // The next writer gets the error.
+                tracing::debug!(%error, "the store's own work failed");
+                false
+            }
+        };
+    }
+
+    fn close(&mut self, conn: Conn) {
+        self.link.close(conn);
+        if let Some(connection) = self.connections.remove(&conn) {
+            connection.grants.end(&mut *self.link);
+            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            self.held.retain(|held| held.conn != conn);
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! The fabric door: serves a store to clients of a fabric (RDMP-KV section III).
+//!
+//! One thread hears who wants to connect; loops serve the connections ([`event_loop`]). The Redis door and
+//! embedded sessions may use the same store meanwhile: behind each loop is one session of it, as behind
+//! theirs.
+
+mod connection;
+mod counters;
+mod event_loop;
+mod grants;
+mod request;
+
+use crate::inside::{self, Network};
+use crate::libfabric;
+use crate::link::{Link, LinkError, Listen};
+use event_loop::{EventLoop, Mailbox};
+use everdram::Store;
+use everdram::engine::Engine;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long the listening thread sleeps between two looks at whether it shall end.
+const LISTEN_TICK: Duration = Duration::from_millis(100);
+
+/// How a door serves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Event loops; each takes one session of the store. 1 by default.
+    pub loops: usize,
+    /// What clients must know; `None`: nothing.
+    pub password: Option<String>,
+    /// Connections at once; more are refused. 10,000 by default.
+    pub connections_max: usize,
+    /// How long replies that wait for durability are given to leave when the door stops. 1 s by default.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            loops: 1,
+            password: None,
+            connections_max: 10_000,
+            drain_timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Why a door does not open.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There is no libfabric on this machine.
+    #[error(transparent)]
+    Library(#[from] everdram_fabric_sys::LoadError),
+    /// The address does not parse.
+    #[error("`{0}` is no fabric address; write tcp://127.0.0.1:7700")]
+    Address(String),
+    /// The fabric refuses.
+    #[error("the fabric door cannot listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// What the fabric says.
+        error: LinkError,
+    },
+    /// Passwords must be set where others can reach the door.
+    #[error("{0} can be reached by others: set a password, or listen on 127.0.0.1")]
+    Open(String),
+    /// The store refuses a session.
+    #[error(transparent)]
+    Store(#[from] everdram::Error),
+    /// A thread cannot be started.
+    #[error("a thread cannot be started: {0}")]
+    Thread(std::io::Error),
+}
+
+/// What a door has done since it was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DoorStats {
+    /// Connections open now.
+    pub connections: u64,
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Connections closed because what they sent was no message, or more than they may.
+    pub expelled: u64,
+    /// Requests answered.
+    pub requests: u64,
+    /// Values that clients wrote by themselves (RDMP-SA).
+    pub written: u64,
+}
+
+/// What the threads of a door share.
+struct Shared {
+    engine: Arc<dyn Engine>,
+    acknowledgement: String,
+    settings: Settings,
+    mailboxes: Vec<Mailbox>,
+    connections: AtomicU64,
+    is_stopping: AtomicBool,
+}
+
+/// An open door. Dropping it closes the door.
+pub struct Door {
+    shared: Arc<Shared>,
+    address: String,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Door {
+    /// Opens a door to `store` on `address`, such as `tcp://127.0.0.1:7700`; port 0 takes any.
+    ///
+    /// # Errors
+    /// See [`StartError`]; then nothing keeps running or listening.
+    pub fn start(store: &Store, address: &str, settings: Settings) -> Result<Door, StartError> {
+        let place = libfabric::Place::parse(address)
+            .ok_or_else(|| StartError::Address(address.to_owned()))?;
+        if settings.password.is_none() && !place.address.ip().is_loopback() {
+            return Err(StartError::Open(address.to_owned()));
+        }
+        let listen = |error| StartError::Listen {
+            address: address.to_owned(),
+            error,
+        };
+        let ear = libfabric::Ear::bind(&place)?.map_err(listen)?;
+        let links = (0..settings.loops.max(1)).map(|_| {
+            let port = ear.port()?;
+            Ok(Box::new(port) as Box<dyn Link>)
+        });
+        let links = links
+            .collect::<Result<Vec<_>, LinkError>>()
+            .map_err(listen)?;
+        Door::over(store, Box::new(ear), links, settings)
+    }
+
+    /// Opens a door to `store` for clients of this process.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start_inside(
+        store: &Store,
+        network: &Network,
+        settings: Settings,
+    ) -> Result<Door, StartError> {
+        let port = || Box::new(inside::Port::new()) as Box<dyn Link>;
+        let links = (0..settings.loops.max(1)).map(|_| port()).collect();
+        Door::over(store, Box::new(network.listen()), links, settings)
+    }
+
+    fn over(
+        store: &Store,
+        ear: Box<dyn Listen>,
+        links: Vec<Box<dyn Link>>,
+        settings: Settings,
+    ) -> Result<Door, StartError> {
+        let engine = Arc::clone(store.engine());
+        let shared = Arc::new(Shared {
+            acknowledgement: store.report().acknowledgement.clone(),
+            mailboxes: links
+                .iter()
+                .map(|link| Mailbox::new(link.waker()))
+                .collect(),
+            settings,
+            connections: AtomicU64::new(0),
+            is_stopping: AtomicBool::new(false),
+            engine,
+        });
+        // What can fail comes before the first thread.
+        let mut loops = Vec::new();
+        for (number, link) in links.into_iter().enumerate() {
+            loops.push(EventLoop::new(link, number, Arc::clone(&shared))?);
+        }
+        subscribe(&shared);
+        let mut door = Door {
+            address: ear.address(),
+            shared,
+            threads: Vec::new(),
+        };
+        for (number, event_loop) in loops.into_iter().enumerate() {
+            door.spawn(format!("everdram-fabric-{number}"), move || {
+                event_loop.run()
+            })?;
+        }
+        let shared = Arc::clone(&door.shared);
+        door.spawn("everdram-fabric".into(), move || listen(&shared, ear))?;
+        Ok(door)
+    }
+
+    fn spawn(
+        &mut self,
+        name: String,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<(), StartError> {
+        let thread = std::thread::Builder::new().name(name).spawn(run);
+        self.threads.push(thread.map_err(StartError::Thread)?);
+        Ok(())
+    }
+
+    /// The address in effect, as clients give it.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Counters since the start.
+    #[must_use]
+    pub fn stats(&self) -> DoorStats {
+        let mut stats = DoorStats {
+            connections: self.shared.connections.load(Ordering::Relaxed),
+            ..DoorStats::default()
+        };
+        for mailbox in &self.shared.mailboxes {
+            mailbox.counters.add_to(&mut stats);
+        }
+        stats
+    }
+
+    /// Closes the door: replies that wait for durability leave, for a while, and all connections are closed.
+    /// The store stays open.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.shared.is_stopping.store(true, Ordering::SeqCst);
+        self.shared.mailboxes.iter().for_each(Mailbox::wake);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the fabric door panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Hands those who connect to the loops, in turn.
+fn listen(shared: &Shared, mut ear: Box<dyn Listen>) {
+    let mut next = 0;
+    while !shared.is_stopping.load(Ordering::SeqCst) {
+        match ear.wait(LISTEN_TICK) {
+            Ok(None) => {}
+            Ok(Some(request)) => {
+                let open = shared.connections.load(Ordering::Relaxed);
+                if open >= shared.settings.connections_max as u64 {
+                    tracing::warn!(open, "a connection over the fabric is refused: too many");
+                    continue;
+                }
+                next = (next + 1) % shared.mailboxes.len().max(1);
+                if let Some(mailbox) = shared.mailboxes.get(next) {
+                    mailbox.hand(request);
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "the fabric door hears nobody any more");
+                std::thread::sleep(LISTEN_TICK);
+            }
+        }
+    }
+}
+
+/// Makes the engine wake the loops that wait for durability. The engine keeps its subscribers for life, so it
+/// holds the door weakly.
+fn subscribe(shared: &Arc<Shared>) {
+    let weak = Arc::downgrade(shared);
+    shared.engine.subscribe(Arc::new(move || {
+        if let Some(shared) = weak.upgrade() {
+            shared.mailboxes.iter().for_each(Mailbox::durable_advanced);
+        }
+    }));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,306 @@
+//! Requests: what each kind does with the session, and its reply.
+//!
+//! Writes are only submitted here; the loop commits once for all that arrived together. A reply names what it
+//! depends on beside that commit.
+
+use super::connection::{Connection, Long};
+use super::counters::Counters;
+use super::grants::Grant;
+use crate::link::{Link, LinkError};
+use crate::wire::{Head, INLINE_BYTES, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX, slot_sum};
+use everdram::engine::EngineSession;
+use everdram::{Error, Ticket};
+use std::ops::Range;
+
+/// Says where a value or key may go that is too long for this door.
+const ELSEWHERE: &str = "is longer than the fabric door takes; use the Redis door";
+
+/// A reply, until it may leave.
+pub(super) struct Reply {
+    pub(super) head: Head,
+    /// Its place in the bodies of this wake-up.
+    pub(super) body: Range<usize>,
+    /// The state that it shows, beside what the next commit covers.
+    pub(super) depends: Ticket,
+    /// Whether it speaks of a write.
+    pub(super) is_on_commit: bool,
+}
+
+/// What requests need of their loop.
+pub(super) struct Tools<'a> {
+    pub(super) session: &'a mut dyn EngineSession,
+    /// For the kinds of request that need it.
+    pub(super) link: Option<&'a mut dyn Link>,
+    /// Bodies of the replies of this wake-up.
+    pub(super) bodies: &'a mut Vec<u8>,
+    /// For values that are copied out of exposed memory.
+    pub(super) landed: &'a mut Vec<u8>,
+    pub(super) password: Option<&'a [u8]>,
+    pub(super) acknowledgement: &'a str,
+    pub(super) counters: &'a Counters,
+}
+
+/// A connection that is to be closed: what it sent cannot be answered.
+pub(super) struct Expelled;
+
+impl Tools<'_> {
+    /// Carries out a request.
+    pub(super) fn carry_out(
+        &mut self,
+        connection: &mut Connection,
+        head: &Head,
+        key: &[u8],
+        body: &[u8],
+    ) -> Result<Reply, Expelled> {
+        if head.kind == Kind::Hello {
+            return Ok(self.hello(connection, head, body));
+        }
+        if !connection.is_known {
+            return Err(Expelled);
+        }
+        let is_about_key = !matches!(head.kind, Kind::Done | Kind::Part);
+        if is_about_key && (key.is_empty() || key.len() > KEY_BYTES_MAX) {
+            return Err(Expelled);
+        }
+        let outcome = match head.kind {
+            Kind::Hello => return Err(Expelled),
+            Kind::Get => self.get(connection, head, key),
+            Kind::Probe => self.probe(head, key),
+            Kind::Put => self.put(head, key, body),
+            Kind::Delete => self.delete(head, key),
+            Kind::Prepare => Ok(self.prepare(connection, head, key)),
+            Kind::Done => self.done(connection, head),
+            Kind::Part => Ok(self.part(connection, head)),
+        };
+        Ok(outcome.unwrap_or_else(|error| self.failed(head, &error)))
+    }
+
+    fn reply(&mut self, head: Head, body: &[u8]) -> Reply {
+        let begin = self.bodies.len();
+        self.bodies.extend_from_slice(body);
+        Reply {
+            head,
+            body: begin..self.bodies.len(),
+            depends: Ticket::NONE,
+            is_on_commit: false,
+        }
+    }
+
+    fn refuse(&mut self, head: &Head, status: Status, text: &str) -> Reply {
+        self.reply(head.reply(status), text.as_bytes())
+    }
+
+    /// The reply to a request that the store refused.
+    fn failed(&mut self, head: &Head, error: &Error) -> Reply {
+        let status = status_of(error);
+        // What was found at the error may not be durable yet; a refusal shows nothing of it.
+        self.refuse(head, status, &error.to_string())
+    }
+
+    fn hello(&mut self, connection: &mut Connection, head: &Head, body: &[u8]) -> Reply {
+        let is_right = self
+            .password
+            .is_none_or(|password| everdram::password::is_same(password, body));
+        if !is_right {
+            return self.refuse(head, Status::Denied, "wrong password");
+        }
+        connection.is_known = true;
+        let answer = Head {
+            value_bytes: VALUE_BYTES_MAX as u64,
+            place: INLINE_BYTES as u64,
+            ..head.reply(Status::Ok)
+        };
+        let said = self.acknowledgement;
+        self.reply(answer, said.as_bytes())
+    }
+
+    fn get(
+        &mut self,
+        connection: &mut Connection,
+        head: &Head,
+        key: &[u8],
+    ) -> Result<Reply, Error> {
+        let begin = self.bodies.len();
+        let found = self.session.get(key, self.bodies)?;
+        let Some(found) = found else {
+            let depends = self.session.last_read();
+            let absent = self.reply(head.reply(Status::Absent), &[]);
+            return Ok(Reply { depends, ..absent });
+        };
+        let length = self.bodies.len() - begin;
+        let mut answer = Head {
+            value_bytes: length as u64,
+            expires_at_ms: found.expires_at_ms,
+            ..head.reply(Status::Ok)
+        };
+        if length > VALUE_BYTES_MAX {
+            self.bodies.truncate(begin);
+            let text = format!("the value of {length} bytes {ELSEWHERE}");
+            return Ok(self.refuse(head, Status::Refused, &text));
+        }
+        if length > INLINE_BYTES && connection.long.is_some() {
+            self.bodies.truncate(begin);
+            return Ok(self.refuse(head, Status::Busy, "one long value after the other"));
+        }
+        if length > INLINE_BYTES {
+            connection.long_last += 1;
+            answer.grant = connection.long_last;
+            connection.long = Some(Long {
+                number: connection.long_last,
+                value: self.bodies.get(begin..).unwrap_or_default().to_vec(),
+            });
+            self.bodies.truncate(begin + INLINE_BYTES);
+        }
+        Ok(Reply {
+            head: answer,
+            body: begin..self.bodies.len(),
+            depends: found.ticket,
+            is_on_commit: false,
+        })
+    }
+
+    /// A part of a value whose first part was shown, so this one may be.
+    fn part(&mut self, connection: &mut Connection, head: &Head) -> Reply {
+        let long = connection.long.as_ref();
+        let long = long.filter(|long| long.number == head.grant);
+        let from = usize::try_from(head.place).unwrap_or(usize::MAX);
+        let rest = long.and_then(|long| long.value.get(from..));
+        let Some(rest) = rest.filter(|rest| !rest.is_empty()) else {
+            let text = "no such part: ask for one long value after the other";
+            return self.refuse(head, Status::Refused, text);
+        };
+        let answer = Head {
+            place: head.place,
+            ..head.reply(Status::Ok)
+        };
+        let bytes = rest.get(..INLINE_BYTES).unwrap_or(rest);
+        let begin = self.bodies.len();
+        self.bodies.extend_from_slice(bytes);
+        if rest.len() == bytes.len() {
+            connection.long = None;
+        }
+        Reply {
+            head: answer,
+            body: begin..self.bodies.len(),
+            depends: Ticket::NONE,
+            is_on_commit: false,
+        }
+    }
+
+    fn probe(&mut self, head: &Head, key: &[u8]) -> Result<Reply, Error> {
+        let found = self.session.probe(key)?;
+        let depends = self.session.last_read();
+        let answer = match found {
+            None => head.reply(Status::Absent),
+            Some((found, length)) => Head {
+                value_bytes: length,
+                expires_at_ms: found.expires_at_ms,
+                ..head.reply(Status::Ok)
+            },
+        };
+        let reply = self.reply(answer, &[]);
+        Ok(Reply { depends, ..reply })
+    }
+
+    fn put(&mut self, head: &Head, key: &[u8], value: &[u8]) -> Result<Reply, Error> {
+        self.session.put(key, value, head.expires_at_ms)?;
+        let reply = self.reply(head.reply(Status::Ok), &[]);
+        Ok(Reply {
+            is_on_commit: true,
+            ..reply
+        })
+    }
+
+    fn delete(&mut self, head: &Head, key: &[u8]) -> Result<Reply, Error> {
+        let was_there = self.session.delete(key)?;
+        let depends = self.session.last_read();
+        let status = if was_there {
+            Status::Ok
+        } else {
+            Status::Absent
+        };
+        let reply = self.reply(head.reply(status), &[]);
+        Ok(Reply {
+            depends,
+            is_on_commit: true,
+            ..reply
+        })
+    }
+
+    /// Gives room for a value. The store is not touched, so a client that dies now has changed nothing (R1).
+    fn prepare(&mut self, connection: &mut Connection, head: &Head, key: &[u8]) -> Reply {
+        let value_bytes = usize::try_from(head.value_bytes).unwrap_or(usize::MAX);
+        if value_bytes > VALUE_BYTES_MAX {
+            let text = format!("the value of {value_bytes} bytes {ELSEWHERE}");
+            return self.refuse(head, Status::Refused, &text);
+        }
+        let room = match self.link.as_deref_mut() {
+            Some(link) => connection.grants.room(link, value_bytes),
+            None => Err(LinkError::Foreign),
+        };
+        let area = match room {
+            Ok(Some(area)) => area,
+            Ok(None) => {
+                let text = "this connection has all the memory that it may have; wait for its puts";
+                return self.refuse(head, Status::Refused, text);
+            }
+            Err(error) => return self.refuse(head, Status::Refused, &error.to_string()),
+        };
+        let nonce = rand::random();
+        let number = connection.grants.give(Grant {
+            area,
+            nonce,
+            key: key.to_vec(),
+            value_bytes,
+            expires_at_ms: head.expires_at_ms,
+        });
+        let answer = Head {
+            grant: number,
+            sum: nonce,
+            place: area.address,
+            value_bytes: head.value_bytes,
+            ..head.reply(Status::Ok)
+        };
+        self.reply(answer, &area.key.to_le_bytes())
+    }
+
+    /// Looks at what was written under a grant, in a copy that nobody changes any more, and puts it.
+    fn done(&mut self, connection: &mut Connection, head: &Head) -> Result<Reply, Error> {
+        let Some(grant) = connection.grants.take(head.grant) else {
+            let text = "no such grant: each is for one put of the connection that asked for it";
+            return Ok(self.refuse(head, Status::Refused, text));
+        };
+        connection.grants.keep(grant.area);
+        self.landed.clear();
+        self.landed.resize(grant.value_bytes, 0);
+        let copied = match &self.link {
+            Some(link) => link.read_area(&grant.area, self.landed),
+            None => Err(LinkError::Foreign),
+        };
+        if let Err(error) = copied {
+            return Ok(self.refuse(head, Status::Failed, &error.to_string()));
+        }
+        if slot_sum(grant.nonce, self.landed) != head.sum {
+            let text = "what was written is not what the client sums up to; write it again";
+            return Ok(self.refuse(head, Status::Torn, text));
+        }
+        self.counters.written.add(1);
+        self.session
+            .put(&grant.key, self.landed, grant.expires_at_ms)?;
+        let reply = self.reply(head.reply(Status::Ok), &[]);
+        Ok(Reply {
+            is_on_commit: true,
+            ..reply
+        })
+    }
+}
+
+/// How an error of the store is told.
+pub(super) fn status_of(error: &Error) -> Status {
+    match error {
+        Error::KeyLength(_) | Error::ValueLength(_) => Status::Refused,
+        Error::NoSpace(_) => Status::Full,
+        Error::Loading => Status::Loading,
+        _ => Status::Failed,
+    }
+}

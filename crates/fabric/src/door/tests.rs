@@ -1,0 +1,500 @@
+//! The door over a link within the process.
+
+use super::*;
+use crate::client::{Client, ClientError, ClientOptions, Outcome, Way};
+use crate::link::{Conn, Event};
+use crate::wire::{self, Head, INLINE_BYTES, Kind, Status, VALUE_BYTES_MAX};
+use everdram::{Medium, MediumChoice, Options};
+use std::collections::BTreeMap;
+use tempfile::TempDir;
+
+struct Fixture {
+    store: Store,
+    network: Network,
+    door: Door,
+    _directory: TempDir,
+}
+
+impl Fixture {
+    fn new(settings: Settings) -> Fixture {
+        Fixture::on(Medium::Emulated, settings)
+    }
+
+    fn on(medium: Medium, settings: Settings) -> Fixture {
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = Options::default();
+        options.medium = MediumChoice::Only(medium);
+        options.max_bytes = 256 << 20;
+        let store = Store::open(directory.path().join("pool"), &options).unwrap();
+        let network = Network::new();
+        let door = Door::start_inside(&store, &network, settings).unwrap();
+        Fixture {
+            store,
+            network,
+            door,
+            _directory: directory,
+        }
+    }
+
+    fn client(&self) -> Client {
+        Client::inside(&self.network, &ClientOptions::default()).unwrap()
+    }
+
+    fn raw(&self) -> Raw {
+        let mut port = inside::Port::new();
+        let conn = port.connect(&self.network, 16);
+        let mut raw = Raw { port, conn };
+        assert!(matches!(raw.next(), Event::Opened));
+        raw
+    }
+}
+
+/// A client that sends what it likes.
+struct Raw {
+    port: inside::Port,
+    conn: Conn,
+}
+
+impl Raw {
+    fn next(&mut self) -> Event {
+        let mut events = Vec::new();
+        while events.is_empty() {
+            self.port.wait(None, &mut events).unwrap();
+        }
+        assert_eq!(events.len(), 1, "{events:?}");
+        events.remove(0)
+    }
+
+    fn send(&mut self, head: Head, key: &[u8], body: &[u8]) {
+        let bytes = head.to_bytes(key, body);
+        let parts = [&bytes[..], key, wire::zeros(key), body];
+        self.port.send(self.conn, &parts).unwrap();
+    }
+
+    fn reply(&mut self) -> (Head, Vec<u8>) {
+        let Event::Message(_, buffer) = self.next() else {
+            panic!("no reply");
+        };
+        let bytes = self.port.message(&buffer).to_vec();
+        self.port.give_back(buffer, true).unwrap();
+        let message = wire::read(&bytes).unwrap();
+        (message.head, bytes[message.body].to_vec())
+    }
+
+    fn ask(&mut self, head: Head, key: &[u8], body: &[u8]) -> (Head, Vec<u8>) {
+        self.send(head, key, body);
+        self.reply()
+    }
+
+    fn hello(&mut self) {
+        let (head, _) = self.ask(Head::request(Kind::Hello, 1), &[], &[]);
+        assert_eq!(head.status, Status::Ok);
+    }
+
+    fn prepare(&mut self, key: &[u8], value_bytes: usize) -> (Head, u64) {
+        let head = Head {
+            value_bytes: value_bytes as u64,
+            ..Head::request(Kind::Prepare, 2)
+        };
+        let (head, body) = self.ask(head, key, &[]);
+        assert_eq!(
+            head.status,
+            Status::Ok,
+            "{}",
+            String::from_utf8_lossy(&body)
+        );
+        (head, wire::Fields(&body).u64().unwrap())
+    }
+
+    fn done(&mut self, grant: u64, sum: u64) -> Status {
+        let head = Head {
+            grant,
+            sum,
+            ..Head::request(Kind::Done, 3)
+        };
+        self.ask(head, &[], &[]).0.status
+    }
+}
+
+fn value(bytes: usize, seed: u8) -> Vec<u8> {
+    (0..bytes).map(|at| (at % 251) as u8 ^ seed).collect()
+}
+
+#[test]
+fn what_is_put_is_there_for_every_door() {
+    for medium in [Medium::Emulated, Medium::File] {
+        let fixture = Fixture::on(medium, Settings::default());
+        let mut client = fixture.client();
+        assert!(client.acknowledgement().contains("survives"));
+        let mut session = fixture.store.session().unwrap();
+        for bytes in [
+            0,
+            1,
+            200,
+            4096,
+            INLINE_BYTES,
+            INLINE_BYTES + 1,
+            64 << 10,
+            VALUE_BYTES_MAX,
+        ] {
+            let key = format!("key {bytes}");
+            let value = value(bytes, 7);
+            let way = client.put(key.as_bytes(), &value).unwrap();
+            let expected = match bytes <= INLINE_BYTES {
+                true => Way::Inline,
+                false => Way::ServerAssisted,
+            };
+            assert_eq!(way, expected);
+            assert!(
+                client.get(key.as_bytes()).unwrap().unwrap() == value,
+                "{bytes}"
+            );
+            assert!(
+                session.get(key.as_bytes()).unwrap().unwrap() == value,
+                "{bytes}"
+            );
+            let probed = client.probe(key.as_bytes()).unwrap().unwrap();
+            assert_eq!(probed.value_bytes, bytes as u64);
+        }
+        session.put(b"of another door", b"1").unwrap();
+        assert_eq!(client.get(b"of another door").unwrap().unwrap(), b"1");
+        assert!(client.delete(b"of another door").unwrap());
+        assert!(!client.delete(b"of another door").unwrap());
+        assert_eq!(session.get(b"of another door").unwrap(), None);
+        assert_eq!(client.get(b"nothing").unwrap(), None);
+        assert_eq!(client.probe(b"nothing").unwrap(), None);
+    }
+}
+
+#[test]
+fn either_way_stores_the_same() {
+    let fixture = Fixture::new(Settings::default());
+    let mut client = fixture.client();
+    for (way, seed) in [(Way::ServerAssisted, 1), (Way::Inline, 2)] {
+        let value = value(300, seed);
+        assert_eq!(client.put_expiring(b"key", &value, 0, way).unwrap(), way);
+        assert_eq!(client.get(b"key").unwrap().unwrap(), value);
+    }
+    assert_eq!(fixture.door.stats().written, 1);
+    let expires = 4_000_000_000_000;
+    client
+        .put_expiring(b"key", b"v", expires, Way::Auto)
+        .unwrap();
+    assert_eq!(
+        client.probe(b"key").unwrap().unwrap().expires_at_ms,
+        expires
+    );
+    client.put_expiring(b"key", b"v", 1, Way::Auto).unwrap();
+    assert_eq!(client.get(b"key").unwrap(), None);
+}
+
+/// Calls of one key keep their order, long values and short ones mixed; several long values are read at once.
+#[test]
+fn many_calls_under_way_end_as_if_one_followed_the_other() {
+    let fixture = Fixture::new(Settings::default());
+    let mut client = fixture.client();
+    let mut expected = BTreeMap::new();
+    let mut tickets = Vec::new();
+    for number in 0..400_usize {
+        let key = vec![b'a' + (number % 7) as u8];
+        match number % 5 {
+            4 => {
+                tickets.push((client.submit_delete(&key).unwrap(), None));
+                expected.remove(&key);
+            }
+            3 => {
+                let state = expected.get(&key).cloned();
+                tickets.push((client.submit_get(&key).unwrap(), Some(state)));
+            }
+            way => {
+                let value = value([20, 5000, 40_000][way], number as u8);
+                tickets.push((client.submit_put(&key, &value, 0, Way::Auto).unwrap(), None));
+                expected.insert(key, value);
+            }
+        }
+    }
+    let mut ended = BTreeMap::new();
+    while client.calls_under_way() > 0 || ended.len() < tickets.len() {
+        for done in client.poll(Duration::from_secs(5)).unwrap() {
+            ended.insert(done.ticket, done.outcome.unwrap());
+        }
+    }
+    for (ticket, state) in tickets {
+        let outcome = ended.remove(&ticket).unwrap();
+        if let Some(state) = state {
+            let found = match outcome {
+                Outcome::Found(value, _) => Some(value),
+                Outcome::Absent => None,
+                other => panic!("{other:?}"),
+            };
+            assert!(found == state);
+        }
+    }
+    for key in b'a'..b'h' {
+        assert_eq!(
+            client.get(&[key]).unwrap().as_ref(),
+            expected.get(&vec![key])
+        );
+    }
+}
+
+#[test]
+fn a_password_is_asked_for() {
+    let settings = Settings {
+        password: Some("secret".into()),
+        ..Settings::default()
+    };
+    let fixture = Fixture::new(settings);
+    let with = |password: Option<&str>| {
+        let options = ClientOptions {
+            password: password.map(str::to_owned),
+            ..ClientOptions::default()
+        };
+        Client::inside(&fixture.network, &options)
+    };
+    for wrong in [None, Some(""), Some("secre"), Some("secret1")] {
+        let refused = with(wrong).err().unwrap();
+        let is_denied = matches!(
+            refused,
+            ClientError::Refused {
+                status: Status::Denied,
+                ..
+            }
+        );
+        assert!(is_denied, "{refused}");
+    }
+    with(Some("secret")).unwrap().put(b"k", b"v").unwrap();
+    let mut raw = fixture.raw();
+    raw.send(Head::request(Kind::Get, 1), b"k", &[]);
+    assert!(
+        matches!(raw.next(), Event::Closed(_)),
+        "a get without a password"
+    );
+}
+
+#[test]
+fn what_is_no_request_ends_the_connection_and_nothing_else() {
+    let fixture = Fixture::new(Settings::default());
+    let mut client = fixture.client();
+    client.put(b"key", b"value").unwrap();
+    let whole = |head: Head, key: &[u8], body: &[u8]| {
+        let bytes = head.to_bytes(key, body);
+        [&bytes[..], key, wire::zeros(key), body].concat()
+    };
+    let put = whole(Head::request(Kind::Put, 2), b"key", b"other");
+    let mut flipped = put.clone();
+    flipped[40] ^= 1;
+    let reply = Head {
+        is_reply: true,
+        ..Head::request(Kind::Put, 2)
+    };
+    let wrong = [
+        Vec::new(),
+        vec![0; 64],
+        put[..70].to_vec(),
+        flipped,
+        whole(reply, b"key", b"other"),
+        whole(Head::request(Kind::Put, 2), b"", b"other"),
+    ];
+    let count = wrong.len() as u64;
+    for bytes in wrong {
+        let mut raw = fixture.raw();
+        raw.hello();
+        raw.port.send(raw.conn, &[&bytes]).unwrap();
+        assert!(matches!(raw.next(), Event::Closed(_)));
+    }
+    assert_eq!(client.get(b"key").unwrap().unwrap(), b"value");
+    assert_eq!(fixture.door.stats().expelled, count);
+}
+
+#[test]
+fn hole_r1_a_client_that_dies_after_prepare_changes_nothing() {
+    let fixture = Fixture::new(Settings::default());
+    let mut client = fixture.client();
+    client.put(b"key", b"before").unwrap();
+    let mut raw = fixture.raw();
+    raw.hello();
+    let (grant, key) = raw.prepare(b"key", 100_000);
+    let half = value(50_000, 1);
+    raw.port.write(raw.conn, &half, (grant.place, key)).unwrap();
+    drop(raw);
+    while fixture.door.stats().connections > 1 {
+        std::thread::yield_now();
+    }
+    assert_eq!(client.get(b"key").unwrap().unwrap(), b"before");
+    assert_eq!(fixture.store.len(), 1);
+}
+
+#[test]
+fn hole_r3_no_torn_write_counts() {
+    let fixture = Fixture::new(Settings::default());
+    let mut client = fixture.client();
+    client.put(b"key", b"before").unwrap();
+    let mut raw = fixture.raw();
+    raw.hello();
+    let whole = value(100_000, 1);
+    for cut in [0, 1, 99_999] {
+        let (grant, key) = raw.prepare(b"key", whole.len());
+        // A memory that is used again has the bytes of an earlier value.
+        let zeros = vec![0; whole.len()];
+        for bytes in [&zeros[..], &whole[..cut]] {
+            raw.port.write(raw.conn, bytes, (grant.place, key)).unwrap();
+            assert!(matches!(raw.next(), Event::Written(true)));
+        }
+        let sum = wire::slot_sum(grant.sum, &whole);
+        assert_eq!(raw.done(grant.grant, sum), Status::Torn, "{cut} bytes");
+        assert_eq!(client.get(b"key").unwrap().unwrap(), b"before");
+    }
+    let (grant, key) = raw.prepare(b"key", whole.len());
+    raw.port
+        .write(raw.conn, &whole, (grant.place, key))
+        .unwrap();
+    assert!(matches!(raw.next(), Event::Written(true)));
+    let sum = wire::slot_sum(grant.sum, &whole);
+    assert_eq!(raw.done(grant.grant, sum), Status::Ok);
+    assert!(client.get(b"key").unwrap().unwrap() == whole);
+}
+
+/// The bytes of a put that ended are still there. A second grant of the same memory, for the same value, is
+/// not fulfilled by them.
+#[test]
+fn hole_r6_what_an_earlier_put_left_does_not_count() {
+    let fixture = Fixture::new(Settings::default());
+    let mut raw = fixture.raw();
+    raw.hello();
+    let whole = value(70_000, 1);
+    let (first, key) = raw.prepare(b"key", whole.len());
+    raw.port
+        .write(raw.conn, &whole, (first.place, key))
+        .unwrap();
+    assert!(matches!(raw.next(), Event::Written(true)));
+    let sum = wire::slot_sum(first.sum, &whole);
+    assert_eq!(raw.done(first.grant, sum), Status::Ok);
+    let (second, again) = raw.prepare(b"other", whole.len());
+    assert_eq!((again, second.place), (key, first.place), "the same memory");
+    assert_eq!(raw.done(second.grant, sum), Status::Torn);
+}
+
+#[test]
+fn hole_r7_a_foreign_or_used_grant_is_refused() {
+    let fixture = Fixture::new(Settings::default());
+    let (mut one, mut other) = (fixture.raw(), fixture.raw());
+    one.hello();
+    other.hello();
+    let value = value(100, 1);
+    let (grant, key) = one.prepare(b"key", value.len());
+    one.port
+        .write(one.conn, &value, (grant.place, key))
+        .unwrap();
+    assert!(matches!(one.next(), Event::Written(true)));
+    let sum = wire::slot_sum(grant.sum, &value);
+    assert_eq!(other.done(grant.grant, sum), Status::Refused);
+    assert_eq!(one.done(grant.grant + 1, sum), Status::Refused);
+    assert_eq!(one.done(grant.grant, sum), Status::Ok);
+    assert_eq!(one.done(grant.grant, sum), Status::Refused, "twice");
+}
+
+#[test]
+fn a_write_outside_of_its_memory_ends_the_connection() {
+    let fixture = Fixture::new(Settings::default());
+    let mut raw = fixture.raw();
+    raw.hello();
+    let (grant, key) = raw.prepare(b"key", 10);
+    let far = (grant.place + (64 << 10) - 5, key);
+    raw.port.write(raw.conn, &[1; 10], far).unwrap();
+    let mut events = Vec::new();
+    raw.port.wait(None, &mut events).unwrap();
+    assert!(matches!(
+        events[..],
+        [Event::Written(false), Event::Closed(_)]
+    ));
+}
+
+#[test]
+fn no_connection_gets_more_than_its_share() {
+    let fixture = Fixture::new(Settings::default());
+    let mut raw = fixture.raw();
+    raw.hello();
+    // Grants that are never used: the fifth megabyte is refused, and the connection goes on.
+    for _ in 0..4 {
+        raw.prepare(b"key", VALUE_BYTES_MAX);
+    }
+    let head = Head {
+        value_bytes: VALUE_BYTES_MAX as u64,
+        ..Head::request(Kind::Prepare, 2)
+    };
+    assert_eq!(raw.ask(head, b"key", &[]).0.status, Status::Refused);
+    let head = Head {
+        value_bytes: u64::MAX,
+        ..head
+    };
+    assert_eq!(raw.ask(head, b"key", &[]).0.status, Status::Refused);
+    assert_eq!(
+        raw.ask(Head::request(Kind::Put, 4), b"k", b"v").0.status,
+        Status::Ok
+    );
+}
+
+#[test]
+fn a_door_that_stops_ends_its_connections_and_refuses_new_ones() {
+    let fixture = Fixture::new(Settings::default());
+    let mut client = fixture.client();
+    client.put(b"key", b"value").unwrap();
+    let Fixture {
+        store,
+        network,
+        door,
+        _directory,
+    } = fixture;
+    door.stop();
+    assert!(client.put(b"key", b"other").is_err());
+    let options = ClientOptions {
+        connect_timeout: Duration::from_millis(50),
+        ..ClientOptions::default()
+    };
+    let refused = Client::inside(&network, &options).err().unwrap();
+    assert!(matches!(refused, ClientError::NoDoor), "{refused}");
+    let mut session = store.session().unwrap();
+    assert_eq!(session.get(b"key").unwrap().unwrap(), b"value");
+}
+
+#[test]
+fn addresses_that_are_none_are_refused() {
+    let fixture = Fixture::new(Settings::default());
+    for address in [
+        "",
+        "tcp",
+        "127.0.0.1:1",
+        "tcp://",
+        "tcp://localhost",
+        "t p://127.0.0.1:1",
+    ] {
+        let refused = Door::start(&fixture.store, address, Settings::default()).err();
+        assert!(matches!(refused, Some(StartError::Address(_))), "{address}");
+    }
+    let refused = Door::start(&fixture.store, "tcp://0.0.0.0:7700", Settings::default()).err();
+    assert!(matches!(refused, Some(StartError::Open(_))));
+}
+
+#[test]
+fn many_clients_at_once_write_and_read() {
+    let settings = Settings {
+        loops: 2,
+        ..Settings::default()
+    };
+    let fixture = Fixture::new(settings);
+    std::thread::scope(|scope| {
+        for number in 0..8_u8 {
+            let mut client = fixture.client();
+            scope.spawn(move || {
+                for turn in 0..200_u8 {
+                    let key = [number, turn % 5];
+                    let value = value(if turn % 10 == 0 { 30_000 } else { 100 }, turn);
+                    client.put(&key, &value).unwrap();
+                    assert!(client.get(&key).unwrap().unwrap() == value);
+                }
+            });
+        }
+    });
+    assert_eq!(fixture.store.len(), 40);
+}

@@ -1,0 +1,346 @@
+//! A link within one process: both ends are threads here, and no library is needed.
+//!
+//! Who writes plays the network adapter of the other side: its thread copies the bytes into the memory that
+//! the peer exposes. A message waits with the receiver until it has a buffer for it, as on a network.
+
+use crate::link::{Area, Buffer, Conn, Event, Link, LinkError, Listen, Request, Waker};
+use parking_lot::{Condvar, Mutex};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A network of this process. Clones are the same network.
+#[derive(Clone, Default)]
+pub struct Network {
+    calls: Arc<Calls>,
+}
+
+#[derive(Default)]
+struct Calls {
+    waiting: Mutex<VecDeque<Call>>,
+    bell: Condvar,
+}
+
+/// The other end of a connection.
+#[derive(Clone)]
+struct Far {
+    mailbox: Arc<Mailbox>,
+    conn: Conn,
+}
+
+impl Far {
+    fn deliver(&self, arrival: Arrival) {
+        self.mailbox.state.lock().arrived.push_back(arrival);
+        self.mailbox.bell.notify_all();
+    }
+}
+
+/// What arrived at a port.
+enum Arrival {
+    Opened(Conn, Far),
+    Bytes(Conn, Vec<u8>),
+    Closed(Conn),
+}
+
+/// A port, as other threads see it.
+#[derive(Default)]
+struct Mailbox {
+    state: Mutex<State>,
+    bell: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    arrived: VecDeque<Arrival>,
+    is_woken: bool,
+    /// Memory that peers may write, by key.
+    exposed: HashMap<u64, Vec<u8>>,
+    /// Nobody reads here any more.
+    is_gone: bool,
+}
+
+/// A connection that is asked for. Dropped, it is refused.
+pub(crate) struct Call {
+    from: Option<Far>,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let Some(from) = self.from.take() {
+            from.deliver(Arrival::Closed(from.conn));
+        }
+    }
+}
+
+/// The listening end of a network.
+pub(crate) struct Ear(Arc<Calls>);
+
+impl Network {
+    /// A network on which nobody listens yet.
+    #[must_use]
+    pub fn new() -> Network {
+        Network::default()
+    }
+
+    pub(crate) fn listen(&self) -> Ear {
+        Ear(Arc::clone(&self.calls))
+    }
+}
+
+impl Listen for Ear {
+    fn wait(&mut self, timeout: Duration) -> Result<Option<Request>, LinkError> {
+        let until = Instant::now() + timeout;
+        let mut waiting = self.0.waiting.lock();
+        while waiting.is_empty() && !self.0.bell.wait_until(&mut waiting, until).timed_out() {}
+        let call = waiting.pop_front();
+        Ok(call.map(|call| Box::new(call) as Request))
+    }
+
+    fn address(&self) -> String {
+        "inside this process".into()
+    }
+}
+
+/// What one end knows of a connection.
+#[derive(Default)]
+struct Near {
+    far: Option<Far>,
+    /// Messages that the peer may send before a buffer is given back.
+    buffers: usize,
+    /// Messages that wait for a buffer.
+    early: VecDeque<Vec<u8>>,
+}
+
+/// One end.
+pub(crate) struct Port {
+    mailbox: Arc<Mailbox>,
+    connections: HashMap<Conn, Near>,
+    last: u64,
+    /// Messages that the owner is reading, and whose they are.
+    read: Vec<Option<(Conn, Vec<u8>)>>,
+    written: Vec<Event>,
+}
+
+impl Port {
+    pub(crate) fn new() -> Port {
+        Port {
+            mailbox: Arc::default(),
+            connections: HashMap::new(),
+            last: 0,
+            read: Vec::new(),
+            written: Vec::new(),
+        }
+    }
+
+    /// Asks for a connection.
+    pub(crate) fn connect(&mut self, network: &Network, buffers: usize) -> Conn {
+        let conn = self.add(None, buffers);
+        let from = Some(self.place(conn));
+        network.calls.waiting.lock().push_back(Call { from });
+        network.calls.bell.notify_all();
+        conn
+    }
+
+    fn place(&self, conn: Conn) -> Far {
+        Far {
+            mailbox: Arc::clone(&self.mailbox),
+            conn,
+        }
+    }
+
+    fn add(&mut self, far: Option<Far>, buffers: usize) -> Conn {
+        self.last += 1;
+        let near = Near {
+            far,
+            buffers,
+            early: VecDeque::new(),
+        };
+        self.connections.insert(Conn(self.last), near);
+        Conn(self.last)
+    }
+
+    fn far(&self, conn: Conn) -> Result<&Far, LinkError> {
+        let near = self.connections.get(&conn);
+        near.and_then(|near| near.far.as_ref())
+            .ok_or(LinkError::Closed)
+    }
+
+    fn take_in(&mut self, arrival: Arrival, into: &mut Vec<Event>) {
+        match arrival {
+            Arrival::Opened(conn, far) => match self.connections.get_mut(&conn) {
+                Some(near) => {
+                    near.far = Some(far);
+                    into.push(Event::Opened);
+                }
+                None => far.deliver(Arrival::Closed(far.conn)),
+            },
+            Arrival::Bytes(conn, bytes) => {
+                if let Some(near) = self.connections.get_mut(&conn) {
+                    near.early.push_back(bytes);
+                    self.hand_over(conn, into);
+                }
+            }
+            Arrival::Closed(conn) => {
+                if self.connections.remove(&conn).is_some() {
+                    into.push(Event::Closed(conn));
+                }
+            }
+        }
+    }
+
+    /// Messages for which there are buffers.
+    fn hand_over(&mut self, conn: Conn, into: &mut Vec<Event>) {
+        let Some(near) = self.connections.get_mut(&conn) else {
+            return;
+        };
+        while near.buffers > 0
+            && let Some(bytes) = near.early.pop_front()
+        {
+            near.buffers -= 1;
+            let place = self.read.iter().position(Option::is_none);
+            let place = place.unwrap_or(self.read.len());
+            match self.read.get_mut(place) {
+                Some(slot) => *slot = Some((conn, bytes)),
+                None => self.read.push(Some((conn, bytes))),
+            }
+            into.push(Event::Message(conn, Buffer(place as u32)));
+        }
+    }
+}
+
+impl Link for Port {
+    fn accept(&mut self, request: Request, buffers: usize) -> Result<Conn, LinkError> {
+        let mut call = request.downcast::<Call>().map_err(|_| LinkError::Foreign)?;
+        let from = call.from.take().ok_or(LinkError::Closed)?;
+        if from.mailbox.state.lock().is_gone {
+            return Err(LinkError::Closed);
+        }
+        let conn = self.add(Some(from.clone()), buffers);
+        from.deliver(Arrival::Opened(from.conn, self.place(conn)));
+        Ok(conn)
+    }
+
+    fn post(&mut self, conn: Conn) -> Result<(), LinkError> {
+        let near = self.connections.get_mut(&conn).ok_or(LinkError::Closed)?;
+        near.buffers += 1;
+        Ok(())
+    }
+
+    fn send(&mut self, conn: Conn, parts: &[&[u8]]) -> Result<(), LinkError> {
+        let far = self.far(conn)?;
+        far.deliver(Arrival::Bytes(far.conn, parts.concat()));
+        Ok(())
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, into: &mut Vec<Event>) -> Result<(), LinkError> {
+        let until = timeout.map(|timeout| Instant::now() + timeout);
+        into.append(&mut self.written);
+        let open: Vec<Conn> = self.connections.keys().copied().collect();
+        for conn in open {
+            self.hand_over(conn, into);
+        }
+        let mailbox = Arc::clone(&self.mailbox);
+        let mut state = mailbox.state.lock();
+        while into.is_empty() && state.arrived.is_empty() && !state.is_woken {
+            match until {
+                None => mailbox.bell.wait(&mut state),
+                Some(until) => {
+                    if mailbox.bell.wait_until(&mut state, until).timed_out() {
+                        break;
+                    }
+                }
+            }
+        }
+        state.is_woken = false;
+        let arrived = std::mem::take(&mut state.arrived);
+        drop(state);
+        for arrival in arrived {
+            self.take_in(arrival, into);
+        }
+        Ok(())
+    }
+
+    fn message(&self, buffer: &Buffer) -> &[u8] {
+        let held = self.read.get(buffer.0 as usize).and_then(Option::as_ref);
+        held.map_or(&[], |(_, bytes)| bytes)
+    }
+
+    fn give_back(&mut self, buffer: Buffer, again: bool) -> Result<(), LinkError> {
+        let held = self.read.get_mut(buffer.0 as usize).and_then(Option::take);
+        if let Some((conn, _)) = held
+            && let Some(near) = self.connections.get_mut(&conn)
+        {
+            near.buffers += usize::from(again);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, conn: Conn) {
+        if let Some(Near { far: Some(far), .. }) = self.connections.remove(&conn) {
+            far.deliver(Arrival::Closed(far.conn));
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        let mailbox = Arc::clone(&self.mailbox);
+        Arc::new(move || {
+            mailbox.state.lock().is_woken = true;
+            mailbox.bell.notify_all();
+        })
+    }
+
+    fn expose(&mut self, bytes: usize) -> Result<Area, LinkError> {
+        // As with a real adapter, a key cannot be guessed from another one.
+        let key = rand::random();
+        let mut state = self.mailbox.state.lock();
+        state.exposed.insert(key, vec![0; bytes]);
+        Ok(Area {
+            address: 0,
+            key,
+            bytes,
+        })
+    }
+
+    fn unexpose(&mut self, area: Area) {
+        self.mailbox.state.lock().exposed.remove(&area.key);
+    }
+
+    fn read_area(&self, area: &Area, into: &mut [u8]) -> Result<(), LinkError> {
+        let state = self.mailbox.state.lock();
+        let memory = state.exposed.get(&area.key);
+        let bytes = memory.and_then(|memory| memory.get(..into.len()));
+        into.copy_from_slice(bytes.ok_or(LinkError::Foreign)?);
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        conn: Conn,
+        bytes: &[u8],
+        (address, key): (u64, u64),
+    ) -> Result<(), LinkError> {
+        let far = self.far(conn)?;
+        let mut state = far.mailbox.state.lock();
+        let memory = state.exposed.get_mut(&key);
+        let end = (address as usize).checked_add(bytes.len());
+        let place = memory.zip(end);
+        let place = place.and_then(|(memory, end)| memory.get_mut(address as usize..end));
+        let is_allowed = place.map(|place| place.copy_from_slice(bytes)).is_some();
+        drop(state);
+        self.written.push(Event::Written(is_allowed));
+        if !is_allowed {
+            // An adapter breaks the connection of whoever writes where it may not.
+            self.close(conn);
+            self.written.push(Event::Closed(conn));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.mailbox.state.lock().is_gone = true;
+        let open: Vec<Conn> = self.connections.keys().copied().collect();
+        open.into_iter().for_each(|conn| self.close(conn));
+    }
+}

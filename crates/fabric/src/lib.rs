@@ -1,0 +1,50 @@
+//! The fabric door of everdram, and its client (RDMP-KV, Li et al. 2020): puts that are durable when they are
+//! acknowledged, over libfabric or within one process.
+//!
+//! # Two phases, and one
+//! A short value travels with its request, and the server copies it: one round trip ([`INLINE_BYTES`] is the
+//! threshold of the paper's hybrid protocol). For a longer one the client asks for a *grant*, writes the
+//! value into memory of the server without any of its threads, and asks the server to make it durable:
+//! RDMP-SA, section III-B. A grant changes nothing that anybody can see. What was written counts once it sums
+//! up, and becomes an ordinary record of the engine under its key's lock, before anyone is shown it.
+//!
+//! # The same store
+//! [`Door`] serves a [`Store`](everdram::Store) that Redis clients and embedded sessions may use meanwhile.
+//! An acknowledgement means what it means there: see [`Client::acknowledgement`].
+//!
+//! # Example
+//! ```
+//! # let directory = tempfile::tempdir()?;
+//! use everdram::{Options, Store};
+//! use everdram_fabric::{Client, ClientOptions, Door, Network, Settings};
+//!
+//! let store = Store::open(directory.path().join("pool"), &Options::default())?;
+//! let network = Network::new(); // or Door::start(&store, "tcp://127.0.0.1:7700", ..)
+//! let door = Door::start_inside(&store, &network, Settings::default())?;
+//! let mut client = Client::inside(&network, &ClientOptions::default())?;
+//! client.put(b"key", b"value")?; // durable here
+//! assert_eq!(client.get(b"key")?.as_deref(), Some(&b"value"[..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod client;
+mod door;
+mod inside;
+mod libfabric;
+mod link;
+mod wire;
+
+/// The version of this machine's libfabric. Clients and doors within a process need none.
+///
+/// # Errors
+/// There is none, or it is too old.
+pub fn version() -> Result<(u32, u32), LoadError> {
+    Ok(everdram_fabric_sys::library()?.version())
+}
+
+pub use client::{Client, ClientError, ClientOptions, Done, Outcome, Probed, Ticket, Way};
+pub use door::{Door, DoorStats, Settings, StartError};
+pub use everdram_fabric_sys::{LoadError, Provider};
+pub use inside::Network;
+pub use link::LinkError;
+pub use wire::{INLINE_BYTES, KEY_BYTES_MAX, Status, VALUE_BYTES_MAX};

@@ -1,0 +1,184 @@
+//! The link over libfabric: connected endpoints of a provider, such as `tcp` or `verbs`.
+
+use crate::link::{Area, Buffer, Conn, Event, Link, LinkError, Listen, Request, Waker};
+use crate::wire::{GREETING, MESSAGE_BYTES};
+use everdram_fabric_sys as sys;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SIZES: sys::Sizes = sys::Sizes {
+    message_bytes: MESSAGE_BYTES,
+};
+
+/// Where a door listens: `tcp://127.0.0.1:7700`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) provider: String,
+    pub(crate) address: SocketAddr,
+}
+
+impl Place {
+    /// `None`: it is not `PROVIDER://ADDRESS:PORT`.
+    pub(crate) fn parse(text: &str) -> Option<Place> {
+        let (provider, address) = text.split_once("://")?;
+        let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        if provider.is_empty() || !provider.chars().all(is_name) {
+            return None;
+        }
+        Some(Place {
+            provider: provider.to_owned(),
+            address: address.parse().ok()?,
+        })
+    }
+}
+
+/// The listening end.
+pub(crate) struct Ear {
+    provider: String,
+    listener: sys::Listener,
+}
+
+impl Ear {
+    pub(crate) fn bind(place: &Place) -> Result<Result<Ear, LinkError>, sys::LoadError> {
+        let library = sys::library()?;
+        let bound = sys::Listener::bind(library, &place.provider, place.address);
+        Ok(bound.map_err(LinkError::from).map(|listener| Ear {
+            provider: place.provider.clone(),
+            listener,
+        }))
+    }
+
+    /// A link for connections that this hears of.
+    pub(crate) fn port(&self) -> Result<Port, LinkError> {
+        Ok(Port::over(sys::Port::of(&self.listener, SIZES)?))
+    }
+}
+
+impl Listen for Ear {
+    fn wait(&mut self, timeout: Duration) -> Result<Option<Request>, LinkError> {
+        let Some(incoming) = self.listener.wait(timeout)? else {
+            return Ok(None);
+        };
+        let is_ours = incoming.parameter().starts_with(&GREETING);
+        Ok(is_ours.then(|| Box::new(incoming) as Request))
+    }
+
+    fn address(&self) -> String {
+        format!("{}://{}", self.provider, self.listener.local_address())
+    }
+}
+
+/// One end with its connections.
+pub(crate) struct Port {
+    port: sys::Port,
+    areas: HashMap<u64, sys::Area>,
+    events: Vec<sys::Event>,
+}
+
+impl Port {
+    fn over(port: sys::Port) -> Port {
+        Port {
+            port,
+            areas: HashMap::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// An end that connects to a place.
+    pub(crate) fn to(
+        place: &Place,
+        buffers: usize,
+    ) -> Result<Result<(Port, Conn), LinkError>, sys::LoadError> {
+        let library = sys::library()?;
+        let connect = || -> Result<(Port, Conn), LinkError> {
+            let port = sys::Port::connecting(library, &place.provider, place.address, SIZES)?;
+            let mut port = Port::over(port);
+            let conn = port.port.connect(place.address, &GREETING, buffers)?;
+            Ok((port, Conn(conn.0)))
+        };
+        Ok(connect())
+    }
+}
+
+impl Link for Port {
+    fn accept(&mut self, request: Request, buffers: usize) -> Result<Conn, LinkError> {
+        let incoming = request
+            .downcast::<sys::Incoming>()
+            .map_err(|_| LinkError::Foreign)?;
+        Ok(Conn(self.port.accept(*incoming, buffers)?.0))
+    }
+
+    fn post(&mut self, conn: Conn) -> Result<(), LinkError> {
+        Ok(self.port.post(sys::Conn(conn.0))?)
+    }
+
+    fn send(&mut self, conn: Conn, parts: &[&[u8]]) -> Result<(), LinkError> {
+        Ok(self.port.send(sys::Conn(conn.0), parts)?)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, into: &mut Vec<Event>) -> Result<(), LinkError> {
+        self.port.wait(timeout, &mut self.events)?;
+        for event in self.events.drain(..) {
+            into.push(match event {
+                sys::Event::Opened(_) => Event::Opened,
+                sys::Event::Message(conn, buffer) => Event::Message(Conn(conn.0), Buffer(buffer.0)),
+                sys::Event::Written(_, _, outcome) => Event::Written(outcome.is_ok()),
+                sys::Event::Closed(conn) => Event::Closed(Conn(conn.0)),
+                // Nobody here reads from peers.
+                _ => continue,
+            });
+        }
+        Ok(())
+    }
+
+    fn message(&self, buffer: &Buffer) -> &[u8] {
+        self.port.message(&sys::Buffer(buffer.0))
+    }
+
+    fn give_back(&mut self, buffer: Buffer, again: bool) -> Result<(), LinkError> {
+        Ok(self.port.give_back(sys::Buffer(buffer.0), again)?)
+    }
+
+    fn close(&mut self, conn: Conn) {
+        self.port.close(sys::Conn(conn.0));
+    }
+
+    fn waker(&self) -> Waker {
+        let waker = self.port.waker();
+        Arc::new(move || waker.wake())
+    }
+
+    fn expose(&mut self, bytes: usize) -> Result<Area, LinkError> {
+        let area = self.port.expose(bytes)?;
+        let named = Area {
+            address: area.address,
+            key: area.key,
+            bytes,
+        };
+        self.areas.insert(area.key, area);
+        Ok(named)
+    }
+
+    fn unexpose(&mut self, area: Area) {
+        if let Some(area) = self.areas.remove(&area.key) {
+            self.port.unexpose(area);
+        }
+    }
+
+    fn read_area(&self, area: &Area, into: &mut [u8]) -> Result<(), LinkError> {
+        let area = self.areas.get(&area.key).ok_or(LinkError::Foreign)?;
+        Ok(self.port.read_area(area, 0, into)?)
+    }
+
+    fn write(
+        &mut self,
+        conn: Conn,
+        bytes: &[u8],
+        (address, key): (u64, u64),
+    ) -> Result<(), LinkError> {
+        let conn = sys::Conn(conn.0);
+        Ok(self.port.write(conn, &[bytes], address, key, 0)?)
+    }
+}

@@ -1,0 +1,94 @@
+//! A link: one end of a fabric with all its connections. One thread owns it.
+//!
+//! There are two: `libfabric.rs` for networks, and `inside.rs` for one process, where tests need no library.
+//! Both keep the order of what goes over a connection: a message that is sent behind a write arrives when the
+//! written bytes are there.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A connection of a link. No other connection of the link ever has the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Conn(pub(crate) u64);
+
+/// A message that arrived, until its buffer is given back.
+#[derive(Debug)]
+pub(crate) struct Buffer(pub(crate) u32);
+
+/// Memory that peers may write, as a peer names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Area {
+    pub(crate) address: u64,
+    pub(crate) key: u64,
+    pub(crate) bytes: usize,
+}
+
+/// What happened on a link.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The peer has accepted.
+    Opened,
+    Message(Conn, Buffer),
+    /// The bytes of a write are with the peer; `false`: perhaps not all.
+    Written(bool),
+    /// The last one of a connection.
+    Closed(Conn),
+}
+
+/// A connection that somebody asks for, as links of its kind know it. Dropped, it is refused.
+pub(crate) type Request = Box<dyn Any + Send>;
+
+/// A failed call of a link.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// libfabric says so.
+    #[error(transparent)]
+    Fabric(#[from] everdram_fabric_sys::Error),
+    /// The connection is closed.
+    #[error("the connection is closed")]
+    Closed,
+    /// The request belongs to another kind of link, or the memory is not of this one.
+    #[error("this link does not have that")]
+    Foreign,
+}
+
+/// Wakes the thread that waits on a link.
+pub(crate) type Waker = Arc<dyn Fn() + Send + Sync>;
+
+/// See the module text.
+pub(crate) trait Link: Send {
+    /// Accepts a connection, with so many buffers for what it sends.
+    fn accept(&mut self, request: Request, buffers: usize) -> Result<Conn, LinkError>;
+    /// One buffer more for what a connection sends.
+    fn post(&mut self, conn: Conn) -> Result<(), LinkError>;
+    /// Sends a message. It is copied, and the caller never waits.
+    fn send(&mut self, conn: Conn, parts: &[&[u8]]) -> Result<(), LinkError>;
+    /// Waits for events, at most for `timeout` (`None`: for ever), or until somebody calls the waker.
+    fn wait(&mut self, timeout: Option<Duration>, into: &mut Vec<Event>) -> Result<(), LinkError>;
+    /// The bytes of a message.
+    fn message(&self, buffer: &Buffer) -> &[u8];
+    /// Gives a buffer back; `again`: for the next message of its connection.
+    fn give_back(&mut self, buffer: Buffer, again: bool) -> Result<(), LinkError>;
+    /// Closes a connection. Nothing of it arrives any more, and no write of it changes memory later.
+    fn close(&mut self, conn: Conn);
+    /// For other threads.
+    fn waker(&self) -> Waker;
+    /// Memory that peers may write.
+    fn expose(&mut self, bytes: usize) -> Result<Area, LinkError>;
+    /// Takes such memory back. The connections that knew of it are closed.
+    fn unexpose(&mut self, area: Area);
+    /// Copies what lies there now. A peer may be writing it.
+    fn read_area(&self, area: &Area, into: &mut [u8]) -> Result<(), LinkError>;
+    /// Writes to an address under a key of the peer; no thread there learns of it. [`Event::Written`]
+    /// follows.
+    fn write(&mut self, conn: Conn, bytes: &[u8], target: (u64, u64)) -> Result<(), LinkError>;
+}
+
+/// Where connections are asked for. One thread owns it.
+pub(crate) trait Listen: Send {
+    /// The next request; `None` if there was none for so long.
+    fn wait(&mut self, timeout: Duration) -> Result<Option<Request>, LinkError>;
+    /// As clients name it.
+    fn address(&self) -> String;
+}
