@@ -14,8 +14,8 @@ use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-const TARGETS: [&str; 8] = [
-    "pool", "bullet", "dstore", "tiered", "log", "resp", "import", "aof",
+const TARGETS: [&str; 9] = [
+    "pool", "bullet", "dstore", "tiered", "log", "resp", "fabric", "import", "aof",
 ];
 /// Seconds for each target without `--seconds`.
 const SECONDS: u64 = 30;

@@ -33,6 +33,9 @@ pub(crate) struct Arguments {
     /// auto, pmem, file or emulated
     #[arg(long, default_value = "auto")]
     medium: MediumChoice,
+    /// Say also which providers of libfabric `serve --fabric` can use
+    #[arg(long)]
+    fabric: bool,
     /// One JSON object on standard output.
     #[arg(long)]
     json: bool,
@@ -198,6 +201,12 @@ fn print(arguments: &Arguments, store: &Store, sync: Option<&Samples>, puts: Opt
         object["write_and_sync"] = json!(sync.map(Samples::json));
         object["put"] = json!(puts.map(Samples::json));
         object["remarks"] = json!(remarks);
+        if arguments.fabric {
+            object["fabric"] = match fabric() {
+                Ok((version, providers)) => json!({ "libfabric": version, "providers": providers }),
+                Err(reason) => json!({ "error": reason }),
+            };
+        }
         println!("{object}");
         return;
     }
@@ -223,9 +232,28 @@ fn print(arguments: &Arguments, store: &Store, sync: Option<&Samples>, puts: Opt
             format_args!("{} (200 bytes, durable on return)", puts.text()),
         );
     }
+    if arguments.fabric {
+        match fabric() {
+            Ok((version, providers)) => {
+                let names = providers.join(", ");
+                row("libfabric", format_args!("{version}; providers: {names}"));
+            }
+            Err(reason) => row("libfabric", reason),
+        }
+    }
     for remark in remarks {
         println!("  {} {remark}", paint(Tone::Strong, "note:"));
     }
+}
+
+/// The version of libfabric, and the providers with which a door opens.
+fn fabric() -> Result<(String, Vec<String>), String> {
+    let version = everdram_fabric::version().map_err(|error| error.to_string())?;
+    let found = everdram_fabric::providers().map_err(|error| error.to_string())?;
+    let mut names: Vec<String> = found.into_iter().map(|provider| provider.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    Ok((format!("{}.{}", version.0, version.1), names))
 }
 
 fn remarks(store: &Store, sync: Option<&Samples>) -> Vec<&'static str> {

@@ -2,15 +2,18 @@
 
 use crate::{Outcome, units};
 use anyhow::Context;
-use everdram_fabric::{Client, ClientOptions, Way};
+use everdram_fabric::{Client, ClientError, ClientOptions, Way};
+use hdrhistogram::Histogram;
+use rand::RngExt;
+use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Call a server over a fabric.
 #[derive(clap::Args)]
 #[command(
     long_about = "Calls the fabric door of a server (`everdram serve --fabric tcp://127.0.0.1:7700`). A put and a delete \
-                  return once they are durable, as the server says with `hello`. Short values travel with their \
+                  return once they are acknowledged; `hello` says what that means there. Short values travel with their \
                   request; for long ones the client writes into memory of the server, which then makes them durable \
                   (RDMP-SA).\n\n\
                   Example: everdram remote tcp://127.0.0.1:7700 put name value",
@@ -55,6 +58,31 @@ enum Call {
         /// The key
         key: String,
     },
+    /// Load the server for a while, and print what it did in a second and how long calls took
+    Bench(Load),
+}
+
+/// A load.
+#[derive(clap::Args)]
+struct Load {
+    /// Connections, each with a thread of its own
+    #[arg(long, default_value_t = 8)]
+    clients: usize,
+    /// Calls that each keeps under way, at most 16
+    #[arg(long, default_value_t = 1)]
+    depth: usize,
+    /// Seconds
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Bytes of a value
+    #[arg(long, default_value_t = 200)]
+    value_bytes: usize,
+    /// Keys, of 16 bytes
+    #[arg(long, default_value_t = 100_000)]
+    keys: u64,
+    /// Share of gets; the others are puts
+    #[arg(long, default_value_t = 0.0)]
+    gets: f64,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
@@ -62,10 +90,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         password: arguments.password.clone(),
         ..ClientOptions::default()
     };
+    if let Call::Bench(load) = &arguments.call {
+        return load.run(&arguments.address, &options);
+    }
     let client = Client::connect(&arguments.address, &options);
     let mut client = client.with_context(|| arguments.address.clone())?;
     let begun = Instant::now();
     match &arguments.call {
+        Call::Bench(_) => {}
         Call::Hello => println!("{}", client.acknowledgement()),
         Call::Get { key } => match client.get(key.as_bytes())? {
             Some(value) => std::io::stdout().write_all(&value)?,
@@ -94,10 +126,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
                 units::bytes(value.len() as u64),
                 units::time(begun.elapsed()),
             );
-            println!("durable after {took}: {bytes}, {way}");
+            println!("acknowledged after {took}: {bytes}, {way}");
         }
         Call::Delete { key } => match client.delete(key.as_bytes())? {
-            true => println!("removed, durable after {}", units::time(begun.elapsed())),
+            true => println!(
+                "removed, acknowledged after {}",
+                units::time(begun.elapsed())
+            ),
             false => return absent(key),
         },
         Call::Probe { key } => match client.probe(key.as_bytes())? {
@@ -116,4 +151,71 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 
 fn absent(key: &str) -> anyhow::Result<Outcome> {
     anyhow::bail!("no key `{key}`")
+}
+
+impl Load {
+    fn run(&self, address: &str, options: &ClientOptions) -> anyhow::Result<Outcome> {
+        let length = Duration::try_from_secs_f64(self.seconds)
+            .map_err(|_| crate::settings::usage("--seconds: not a time"))?;
+        let mut clients = Vec::new();
+        for _ in 0..self.clients.max(1) {
+            let client = Client::connect(address, options);
+            clients.push(client.with_context(|| address.to_owned())?);
+        }
+        let begun = Instant::now();
+        let times = std::thread::scope(|scope| {
+            let threads: Vec<_> = clients
+                .into_iter()
+                .map(|client| scope.spawn(move || self.calls(client, begun + length)))
+                .collect();
+            let ended = threads.into_iter().map(|thread| thread.join());
+            ended
+                .map(|ended| ended.map_err(|_| anyhow::anyhow!("a client panicked"))?)
+                .collect::<anyhow::Result<Vec<_>>>()
+        })?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let mut all = Histogram::<u64>::new(3)?;
+        for times in times {
+            all.add(times)?;
+        }
+        let at = |share| units::time(Duration::from_nanos(all.value_at_quantile(share)));
+        println!(
+            "{} calls a second; p50 {}, p99 {}, p99.9 {}",
+            units::count((all.len() as f64 / seconds) as u64),
+            at(0.5),
+            at(0.99),
+            at(0.999)
+        );
+        Ok(Outcome::Sound)
+    }
+
+    /// The calls of one client; how long each took, in nanoseconds.
+    fn calls(&self, mut client: Client, until: Instant) -> anyhow::Result<Histogram<u64>> {
+        let mut random = rand::rng();
+        let mut times = Histogram::new(3)?;
+        let value = vec![0x5a; self.value_bytes];
+        let mut under_way = HashMap::new();
+        loop {
+            let is_over = Instant::now() >= until;
+            if is_over && under_way.is_empty() {
+                return Ok(times);
+            }
+            while !is_over && under_way.len() < self.depth.clamp(1, 16) {
+                let key = format!("key:{:012}", random.random_range(0..self.keys.max(1)));
+                let begun = Instant::now();
+                let ticket = match random.random_bool(self.gets.clamp(0.0, 1.0)) {
+                    true => client.submit_get(key.as_bytes())?,
+                    false => client.submit_put(key.as_bytes(), &value, 0, Way::Auto)?,
+                };
+                under_way.insert(ticket, begun);
+            }
+            let ended = client.poll(Duration::from_secs(1));
+            for done in ended.map_err(|error: ClientError| anyhow::Error::new(error))? {
+                done.outcome?;
+                if let Some(begun) = under_way.remove(&done.ticket) {
+                    times.record(begun.elapsed().as_nanos() as u64)?;
+                }
+            }
+        }
+    }
 }

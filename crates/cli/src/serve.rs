@@ -24,7 +24,7 @@ use std::time::Duration;
     long_about = "Serves a pool over the Redis protocol (RESP2 and RESP3), strings and keys. A reply to a write is \
                   sent once the write is durable; what that means on this machine is printed at start, and in INFO. \
                   Killing the process at any moment loses nothing that was acknowledged. SIGTERM and SIGINT drain \
-                  and close.\n\n\
+                  and close. With --fabric, clients of a fabric have a door of their own to the same store.\n\n\
                   Settings come from flags, then the environment, then the file of --config (TOML, same names), \
                   then defaults.\n\n\
                   A pool that is refused as damaged can be served read-only with --salvage: everything that verifies is \
@@ -75,6 +75,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     if arguments.salvage {
         settings.options.salvage = true;
         settings.options.create = Create::Never;
+    }
+    if settings.fabric.is_some() {
+        // Before the pool has threads, and before a long recovery that would be for nothing.
+        everdram_fabric::version().context("fabric door")?;
     }
     let asked = settings.options.durability;
     let store = pool::open(&settings.pool, settings.options, arguments.json)

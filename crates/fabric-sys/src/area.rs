@@ -27,14 +27,26 @@ pub struct Area {
 struct Exposed {
     region: Region,
     memory: Memory,
+    /// Who was told the key.
+    conn: Conn,
+}
+
+/// Memory whose registration is closed.
+struct Retired {
+    memory: Memory,
+    /// Who was told its key.
+    conn: Conn,
+    /// The newest connection of its time.
+    newest: Conn,
 }
 
 /// All areas of a port, and memory of former ones that peers may still reach.
 pub(crate) struct Areas {
     exposed: HashMap<u64, Exposed>,
     /// Closing a registration does not stop a write that has begun; a closed endpoint does. So memory waits
-    /// until all connections up to a number are closed.
-    retired: Vec<(Conn, Memory)>,
+    /// for that of whoever was told its key. Keys of the provider can be guessed: there it waits for all of its
+    /// time.
+    retired: Vec<Retired>,
     numbers: u64,
     mr_mode: i32,
     key_bytes: usize,
@@ -56,7 +68,7 @@ impl Areas {
         }
     }
 
-    pub(crate) fn expose(&mut self, bytes: usize) -> Result<Area, Error> {
+    pub(crate) fn expose(&mut self, conn: Conn, bytes: usize) -> Result<Area, Error> {
         let memory = Memory::new(bytes, 4096)?;
         let at = memory.at(0, 0);
         let access = FI_REMOTE_READ | FI_REMOTE_WRITE;
@@ -78,8 +90,12 @@ impl Areas {
                         bytes,
                         number: self.numbers,
                     };
-                    self.exposed
-                        .insert(self.numbers, Exposed { region, memory });
+                    let exposed = Exposed {
+                        region,
+                        memory,
+                        conn,
+                    };
+                    self.exposed.insert(self.numbers, exposed);
                     return Ok(area);
                 }
                 // Short keys may collide.
@@ -104,16 +120,34 @@ impl Areas {
 
     /// Takes an area back; `newest` is the newest connection that was ever made.
     pub(crate) fn unexpose(&mut self, area: Area, newest: Conn) {
-        if let Some(Exposed { region, memory }) = self.exposed.remove(&area.number) {
+        let exposed = self.exposed.remove(&area.number);
+        if let Some(Exposed {
+            region,
+            memory,
+            conn,
+        }) = exposed
+        {
             drop(region);
-            self.retired.push((newest, memory));
+            self.retired.push(Retired {
+                memory,
+                conn,
+                newest,
+            });
         }
     }
 
-    /// Frees what no open connection may reach; `oldest` is the oldest that is open.
-    pub(crate) fn free(&mut self, oldest: Option<Conn>) {
-        self.retired
-            .retain(|(newest, _)| oldest.is_some_and(|oldest| oldest <= *newest));
+    /// Frees what no connection may reach; all others are wholly closed.
+    pub(crate) fn free<T>(&mut self, open: &HashMap<Conn, T>) {
+        let is_guessed = self.mr_mode & FI_MR_PROV_KEY != 0;
+        let oldest = match is_guessed {
+            true => open.keys().min().copied(),
+            false => None,
+        };
+        self.retired.retain(|retired| match is_guessed {
+            true => oldest.is_some_and(|oldest| oldest <= retired.newest),
+            false => open.contains_key(&retired.conn),
+        });
+        debug_assert!(self.retired.iter().all(|retired| retired.memory.len() > 0));
     }
 
     /// Whether memory waits for connections to close.

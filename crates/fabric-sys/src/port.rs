@@ -324,7 +324,8 @@ impl Port {
         self.queue.waker()
     }
 
-    /// Memory of the port that peers may write and read, zeroed. All peers of the port that know its key may.
+    /// Memory of the port that the peer of a connection may write and read, zeroed, if it is told the key. Any
+    /// other peer of the port that knows the key may, too.
     ///
     /// The wall around it is the provider's. With `tcp` it is one against mistakes and not against malice:
     /// some releases write outside of it for a peer that forges a length.
@@ -332,12 +333,20 @@ impl Port {
     /// # Errors
     ///
     /// [`Error::NoMemory`], or [`Error::Call`] if the provider does not register it.
-    pub fn expose(&mut self, bytes: usize) -> Result<Area, Error> {
-        self.areas.expose(bytes)
+    pub fn expose(&mut self, conn: Conn, bytes: usize) -> Result<Area, Error> {
+        self.areas.expose(conn, bytes)
     }
 
-    /// Takes an area back: new writes and reads of it fail. Its memory is kept until all connections that
-    /// were ever open with it are closed, since a write that has begun may go on.
+    /// Messages and writes of a connection that the provider has not finished. Whoever does not take in what
+    /// it asked for makes them many.
+    #[must_use]
+    pub fn unsent(&self, conn: Conn) -> usize {
+        self.slab.unsent(conn)
+    }
+
+    /// Takes an area back: new writes and reads of it fail. Its memory is kept until its connection is
+    /// closed, since a write that has begun may go on; where the provider chooses keys, which can be guessed,
+    /// until all connections of its time are.
     pub fn unexpose(&mut self, area: Area) {
         self.areas.unexpose(area, Conn(self.conns));
         self.free_areas();
@@ -345,7 +354,7 @@ impl Port {
 
     pub(crate) fn free_areas(&mut self) {
         if self.areas.is_waiting() && self.closing.is_empty() {
-            self.areas.free(self.connections.keys().min().copied());
+            self.areas.free(&self.connections);
         }
     }
 

@@ -14,7 +14,8 @@ use crate::endpoint::{Remote, Span};
 use crate::memory::Memory;
 use crate::{Conn, Error};
 use core::ffi::c_void;
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::ptr;
 use std::sync::Arc;
 
@@ -77,6 +78,8 @@ const PAGE_BYTES: usize = 4096;
 pub(crate) struct Slab {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// The slots of each connection that are in use.
+    of: HashMap<Conn, Vec<u32>>,
     chunks: Vec<Chunk>,
     /// From the address of a chunk's first context to the chunk.
     bases: BTreeMap<usize, usize>,
@@ -99,6 +102,7 @@ impl Slab {
         Slab {
             slots: Vec::new(),
             free: Vec::new(),
+            of: HashMap::new(),
             chunks: Vec::new(),
             bases: BTreeMap::new(),
             spare: Vec::new(),
@@ -136,6 +140,7 @@ impl Slab {
             None
         };
         let index = self.free.pop().expect("just grown");
+        self.of.entry(conn).or_default().push(index);
         self.orders += 1;
         let order = self.orders;
         let slot = self.slot_mut(index);
@@ -155,9 +160,15 @@ impl Slab {
     pub(crate) fn release(&mut self, index: u32) {
         let slot = self.slot_mut(index);
         assert_ne!(slot.job, Job::Free);
-        let large = slot.large.take();
+        let (large, conn) = (slot.large.take(), slot.conn);
         *slot = free_slot();
         self.free.push(index);
+        if let Entry::Occupied(mut own) = self.of.entry(conn) {
+            own.get_mut().retain(|&one| one != index);
+            if own.get().is_empty() {
+                own.remove();
+            }
+        }
         if let Some(large) = large {
             let kept: usize = self.spare.iter().map(|large| large.memory.len()).sum();
             if kept + large.memory.len() <= SPARE_BYTES {
@@ -168,11 +179,16 @@ impl Slab {
 
     /// The slots of a connection that are in use, in the order of their operations.
     pub(crate) fn of(&self, conn: Conn) -> Vec<u32> {
-        let mut list: Vec<u32> = (0..self.slots.len() as u32)
-            .filter(|&index| self.slot(index).job != Job::Free && self.slot(index).conn == conn)
-            .collect();
+        let mut list = self.of.get(&conn).cloned().unwrap_or_default();
         list.sort_by_key(|&index| self.slot(index).order);
         list
+    }
+
+    /// The messages and writes of a connection that are not finished.
+    pub(crate) fn unsent(&self, conn: Conn) -> usize {
+        let is_out = |&&index: &&u32| matches!(self.slot(index).job, Job::Send | Job::Write);
+        let own = self.of.get(&conn).into_iter().flatten();
+        own.filter(is_out).count()
     }
 
     fn grow(&mut self) -> Result<(), Error> {

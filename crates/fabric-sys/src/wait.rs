@@ -45,7 +45,8 @@ impl Event {
 const TURN: usize = 512;
 /// The queue of connection events is read this often while completions keep coming.
 const EVENTS_EVERY: Duration = Duration::from_millis(1);
-/// Longest sleep, in ms: the end of a connection without receive buffers wakes nobody.
+/// Longest sleep, in ms. The end of a connection without receive buffers wakes nobody; and `fi_cq_signal` is
+/// lost if it comes between the library's look at the signal and its sleep.
 const SLEEP_MS: i32 = 100;
 /// Longest sleep while operations or closings wait for the provider.
 const SLEEP_STALLED_MS: i32 = 10;

@@ -70,7 +70,7 @@ fn messages_stay_readable_after_their_connection() {
 fn writes_under_way_end_with_their_connection() {
     let (give, take) = channel::<(u64, u64)>();
     let serve = move |side: &mut Side, conn: Conn| {
-        let area = side.port.expose(1 << 20).unwrap();
+        let area = side.port.expose(conn, 1 << 20).unwrap();
         give.send((area.address, area.key)).unwrap();
         assert_eq!(side.message(), b"ready");
         side.port.close(conn);
@@ -179,7 +179,7 @@ fn a_waker_wakes_a_wait_and_outlives_its_port() {
 fn a_wrong_key_ends_the_connection_and_writes_nothing() {
     let (give, take) = channel::<(u64, u64)>();
     let serve = move |side: &mut Side, conn: Conn| {
-        let area = exposed(side, 4096);
+        let area = exposed(side, conn, 4096);
         give.send((area.address, area.key)).unwrap();
         side.closed(conn);
         let mut copy = vec![1; 4096];

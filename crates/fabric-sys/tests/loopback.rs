@@ -180,7 +180,7 @@ fn a_message_behind_a_write_finds_its_bytes_and_a_read_brings_them_back() {
     const BYTES: usize = 1 << 20;
     let (give, take) = channel::<(u64, u64)>();
     let serve = move |side: &mut Side, conn: Conn| {
-        let area = exposed(side, BYTES);
+        let area = exposed(side, conn, BYTES);
         println!(
             "addresses are {}",
             if area.address == 0 {

@@ -60,7 +60,9 @@ pub enum ClientError {
     #[error("key of {0} bytes: over a fabric, keys have 1 to {KEY_BYTES_MAX} bytes")]
     KeyLength(usize),
     /// The value has too many bytes.
-    #[error("value of {0} bytes: over a fabric, values have at most {VALUE_BYTES_MAX} bytes")]
+    #[error(
+        "value of {0} bytes: over a fabric, values have at most {VALUE_BYTES_MAX} bytes, and {INLINE_BYTES} with their request"
+    )]
     ValueLength(usize),
     /// The door refused the request.
     #[error("{text}")]
@@ -134,8 +136,8 @@ pub struct Client {
     under_way: HashMap<u32, Pending>,
     /// The long value that is being read.
     long: Option<Long>,
-    /// Gets that wait until that is read.
-    again: VecDeque<(Ticket, Vec<u8>)>,
+    /// What the door could not take while others were under way.
+    again: VecDeque<Again>,
     done: VecDeque<Done>,
     acknowledgement: String,
     events: Vec<Event>,
@@ -184,9 +186,18 @@ impl Client {
             events: Vec::new(),
         };
         client.await_opening(options.connect_timeout)?;
-        let password = options.password.as_deref().unwrap_or_default();
+        let password = options.password.as_deref().unwrap_or_default().as_bytes();
+        let password = password.get(..INLINE_BYTES).unwrap_or(password);
         let ticket = client.ticket();
-        client.ask(Kind::Hello, ticket, Stage::Hello, &[], password.as_bytes())?;
+        client.ask(Kind::Hello, ticket, Stage::Hello, &[], password)?;
+        let until = Instant::now().checked_add(options.connect_timeout);
+        while !client.under_way.is_empty() && client.is_open {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(ClientError::NoDoor);
+            }
+            client.take_in(left)?;
+        }
         match client.finish(ticket) {
             Ok(_) => Ok(client),
             Err(ClientError::Unknown) => Err(ClientError::NoDoor),
@@ -195,13 +206,13 @@ impl Client {
     }
 
     fn await_opening(&mut self, timeout: Duration) -> Result<(), ClientError> {
-        let until = Instant::now() + timeout;
+        let until = Instant::now().checked_add(timeout);
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 return Err(ClientError::NoDoor);
             }
-            self.link.wait(Some(left), &mut self.events)?;
+            self.link.wait(left, &mut self.events)?;
             for event in self.events.drain(..) {
                 match event {
                     Event::Opened => return Ok(()),
@@ -262,6 +273,7 @@ impl Client {
     /// See [`ClientError`].
     pub fn probe(&mut self, key: &[u8]) -> Result<Option<Probed>, ClientError> {
         check_key(key)?;
+        self.await_grants_of(key)?;
         let ticket = self.ticket();
         self.ask(Kind::Probe, ticket, Stage::Probe, key, &[])?;
         match self.finish(ticket)? {
@@ -302,7 +314,7 @@ impl Client {
         } else {
             VALUE_BYTES_MAX
         };
-        if value.len() > most.max(self.inline_bytes) || value.len() > VALUE_BYTES_MAX {
+        if value.len() > most {
             return Err(ClientError::ValueLength(value.len()));
         }
         self.await_grants_of(key)?;
@@ -322,6 +334,7 @@ impl Client {
             let stage = Stage::Prepare {
                 key: key.to_vec(),
                 value: value.to_vec(),
+                expires_at_ms,
             };
             self.send(head, ticket, stage, key, &[])?;
         }
@@ -357,11 +370,11 @@ impl Client {
     /// # Errors
     /// [`ClientError::Link`]. The end of the connection is an outcome of each call that was under way.
     pub fn poll(&mut self, timeout: Duration) -> Result<Vec<Done>, ClientError> {
-        let until = Instant::now() + timeout;
+        let until = Instant::now().checked_add(timeout);
         while self.done.is_empty() && !self.under_way.is_empty() {
-            let left = until.saturating_duration_since(Instant::now());
-            self.take_in(Some(left))?;
-            if left.is_zero() {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            self.take_in(left)?;
+            if left.is_some_and(|left| left.is_zero()) {
                 break;
             }
         }
@@ -417,12 +430,18 @@ impl Client {
             return Err(ClientError::Link(LinkError::Closed));
         }
         self.sequence = self.sequence.wrapping_add(1);
+        while self.under_way.contains_key(&self.sequence) {
+            self.sequence = self.sequence.wrapping_add(1);
+        }
         head.sequence = self.sequence;
         let bytes = head.to_bytes(key, body);
-        self.link
-            .send(self.conn, &[&bytes, key, zeros(key), body])?;
         self.under_way
             .insert(self.sequence, Pending { ticket, stage });
+        let parts = [&bytes[..], key, zeros(key), body];
+        if self.link.send(self.conn, &parts).is_err() {
+            // Also this call has an outcome.
+            self.end();
+        }
         Ok(())
     }
 
@@ -442,7 +461,12 @@ impl Client {
 
     /// A put that has not been carried out would be overtaken by a later call of the same key.
     fn await_grants_of(&mut self, key: &[u8]) -> Result<(), ClientError> {
-        while self.under_way.values().any(|pending| pending.writes(key)) {
+        while self
+            .under_way
+            .values()
+            .any(|pending| pending.stage.writes(key))
+            || self.again.iter().any(|again| again.stage.writes(key))
+        {
             self.take_in(None)?;
         }
         Ok(())
@@ -450,7 +474,10 @@ impl Client {
 
     fn take_in(&mut self, timeout: Option<Duration>) -> Result<(), ClientError> {
         let mut events = std::mem::take(&mut self.events);
-        self.link.wait(timeout, &mut events)?;
+        if let Err(error) = self.link.wait(timeout, &mut events) {
+            self.end();
+            return Err(error.into());
+        }
         for event in events.drain(..) {
             match event {
                 Event::Message(_, buffer) => {
@@ -460,11 +487,12 @@ impl Client {
                         let body = bytes.get(message.body).unwrap_or_default();
                         (message.head, body.to_vec())
                     });
-                    self.link.give_back(buffer, true)?;
+                    let given = self.link.give_back(buffer, true);
                     match reply {
-                        Some((head, body)) => self.answer(&head, body)?,
+                        _ if !self.is_open => {}
+                        Some((head, body)) if given.is_ok() => self.answer(&head, body),
                         // Nothing behind it can be trusted.
-                        None => self.end(),
+                        _ => self.end(),
                     }
                 }
                 Event::Closed(_) | Event::Written(false) => self.end(),
@@ -481,7 +509,7 @@ impl Client {
         self.link.close(self.conn);
         let under_way = std::mem::take(&mut self.under_way).into_values();
         let mut tickets: Vec<Ticket> = under_way.map(|pending| pending.ticket).collect();
-        tickets.extend(self.again.drain(..).map(|(ticket, _)| ticket));
+        tickets.extend(self.again.drain(..).map(|again| again.ticket));
         tickets.extend(self.long.take().map(|long| long.ticket));
         tickets.sort_unstable();
         tickets.dedup();
@@ -492,100 +520,110 @@ impl Client {
         self.done.extend(tickets.into_iter().map(unknown));
     }
 
-    fn answer(&mut self, head: &Head, body: Vec<u8>) -> Result<(), ClientError> {
+    fn answer(&mut self, head: &Head, body: Vec<u8>) {
         let Some(Pending { ticket, stage }) = self.under_way.remove(&head.sequence) else {
-            self.end();
-            return Ok(());
+            return self.end();
         };
         self.credits = usize::from(head.credits).clamp(1, BUFFERS - 1);
-        if !matches!(head.status, Status::Ok | Status::Absent | Status::Busy) {
-            let refused = ClientError::Refused {
-                status: head.status,
-                text: String::from_utf8_lossy(&body).into_owned(),
-            };
-            if matches!(stage, Stage::Part) {
-                self.long = None;
+        match self.come_to(ticket, stage, head, body) {
+            Step::Ended(outcome) => self.done.push_back(Done { ticket, outcome }),
+            Step::Goes => {}
+            Step::Nonsense => {
+                // Its call has an outcome, too.
+                let stage = Stage::Part;
+                self.under_way
+                    .insert(head.sequence, Pending { ticket, stage });
+                return self.end();
             }
-            self.done.push_back(Done {
-                ticket,
-                outcome: Err(refused),
-            });
-            return self.get_again();
         }
+        let asked = self.ask_for_parts().and_then(|()| self.ask_again());
+        if asked.is_err() {
+            self.end();
+        }
+    }
+
+    /// What a reply makes of a call.
+    fn come_to(&mut self, ticket: Ticket, stage: Stage, head: &Head, body: Vec<u8>) -> Step {
         let probed = Probed {
             value_bytes: head.value_bytes,
             expires_at_ms: head.expires_at_ms,
         };
-        let is_there = head.status == Status::Ok;
-        let outcome = match stage {
-            Stage::Hello => {
+        let outcome = match (head.status, stage) {
+            (Status::Ok, Stage::Hello) => {
                 self.acknowledgement = String::from_utf8_lossy(&body).into_owned();
                 Outcome::Absent
             }
-            Stage::Put(way) => Outcome::Stored(way),
-            Stage::Delete if is_there => Outcome::Removed,
-            Stage::Probe if is_there => Outcome::Probed(probed),
-            Stage::Delete | Stage::Probe => Outcome::Absent,
-            Stage::Get(key) => match head.status {
-                Status::Busy => {
-                    self.again.push_back((ticket, key));
-                    return self.get_again();
+            (Status::Ok, Stage::Put(way)) => Outcome::Stored(way),
+            (Status::Ok, Stage::Delete) => Outcome::Removed,
+            (Status::Ok, Stage::Probe) => Outcome::Probed(probed),
+            (Status::Ok, Stage::Get(_)) if body.len() as u64 == head.value_bytes => {
+                Outcome::Found(body, probed)
+            }
+            (Status::Ok, Stage::Get(_)) => {
+                let is_sound = head.value_bytes <= VALUE_BYTES_MAX as u64
+                    && (body.len() as u64) < head.value_bytes
+                    && !body.is_empty()
+                    && self.long.is_none();
+                if !is_sound {
+                    return Step::Nonsense;
                 }
-                Status::Ok if (body.len() as u64) < head.value_bytes => {
-                    return self.begin_long(ticket, head, body, probed);
+                self.long = Some(Long::begin(ticket, head.grant, body, probed));
+                return Step::Goes;
+            }
+            (Status::Ok, Stage::Part) => return self.take_part(ticket, head, &body),
+            (Status::Ok, Stage::Prepare { value, .. }) => {
+                return match self.write(ticket, head, &value, &body) {
+                    true => Step::Goes,
+                    false => Step::Nonsense,
+                };
+            }
+            (Status::Absent, Stage::Get(_) | Stage::Delete | Stage::Probe) => Outcome::Absent,
+            (Status::Busy, stage @ (Stage::Get(_) | Stage::Prepare { .. }))
+                if self.is_held_up(&stage) =>
+            {
+                self.again.push_back(Again { ticket, stage });
+                return Step::Goes;
+            }
+            (Status::Absent, _) => return Step::Nonsense,
+            (status, stage) => {
+                if matches!(stage, Stage::Part) {
+                    self.long = None;
                 }
-                Status::Ok => Outcome::Found(body, probed),
-                _ => Outcome::Absent,
-            },
-            Stage::Part => return self.take_part(ticket, head, &body),
-            Stage::Prepare { value, .. } => return self.write(ticket, head, &value, &body),
+                return Step::Ended(Err(ClientError::Refused {
+                    status,
+                    text: String::from_utf8_lossy(&body).into_owned(),
+                }));
+            }
         };
-        self.done.push_back(Done {
-            ticket,
-            outcome: Ok(outcome),
-        });
-        Ok(())
+        Step::Ended(Ok(outcome))
     }
 
-    /// The data phase of RDMP-SA: the value, and behind it the request to make it durable.
-    fn write(
-        &mut self,
-        ticket: Ticket,
-        head: &Head,
-        value: &[u8],
-        body: &[u8],
-    ) -> Result<(), ClientError> {
+    /// Whether others are under way for which a call of this kind has to wait.
+    fn is_held_up(&self, stage: &Stage) -> bool {
+        let mut others = self.under_way.values();
+        match stage {
+            Stage::Get(_) => self.long.is_some() || others.any(|other| other.stage.reads_value()),
+            _ => others.any(|other| other.stage.has_grant()),
+        }
+    }
+
+    /// The data phase of RDMP-SA: the value, and behind it the request to make it durable. `false`: the door
+    /// gave no memory.
+    fn write(&mut self, ticket: Ticket, head: &Head, value: &[u8], body: &[u8]) -> bool {
         let Some(key) = wire::Fields(body).u64() else {
-            self.end();
-            return Ok(());
+            return false;
         };
         let target = (head.place, key);
         if self.link.write(self.conn, value, target).is_err() {
-            self.end();
-            return Ok(());
+            return false;
         }
         let done = Head {
             grant: head.grant,
             sum: wire::slot_sum(head.sum, value),
             ..Head::request(Kind::Done, 0)
         };
-        self.send_now(done, ticket, Stage::Put(Way::ServerAssisted), &[], &[])
-    }
-
-    /// The first part of a long value is there.
-    fn begin_long(
-        &mut self,
-        ticket: Ticket,
-        head: &Head,
-        first: Vec<u8>,
-        probed: Probed,
-    ) -> Result<(), ClientError> {
-        if head.value_bytes > VALUE_BYTES_MAX as u64 || first.is_empty() || self.long.is_some() {
-            self.end();
-            return Ok(());
-        }
-        self.long = Some(Long::begin(ticket, head.grant, first, probed));
-        self.ask_for_parts()
+        let stage = Stage::Put(Way::ServerAssisted);
+        self.send_now(done, ticket, stage, &[], &[]).is_ok()
     }
 
     fn ask_for_parts(&mut self) -> Result<(), ClientError> {
@@ -602,38 +640,65 @@ impl Client {
         Ok(())
     }
 
-    fn take_part(&mut self, ticket: Ticket, head: &Head, body: &[u8]) -> Result<(), ClientError> {
+    fn take_part(&mut self, ticket: Ticket, head: &Head, body: &[u8]) -> Step {
         let is_placed = self
             .long
             .as_mut()
             .is_some_and(|long| long.ticket == ticket && long.place(head.place, body));
         if !is_placed {
-            self.end();
-            return Ok(());
+            return Step::Nonsense;
         }
-        if self.long.as_ref().is_some_and(Long::is_whole)
-            && let Some(Long { value, probed, .. }) = self.long.take()
-        {
-            self.done.push_back(Done {
-                ticket,
-                outcome: Ok(Outcome::Found(value, probed)),
-            });
-            return self.get_again();
+        match self.long.take_if(|long| long.is_whole()) {
+            Some(Long { value, probed, .. }) => Step::Ended(Ok(Outcome::Found(value, probed))),
+            None => Step::Goes,
         }
-        self.ask_for_parts()
     }
 
-    /// Asks again for what the door could not give while another long value was being read.
-    fn get_again(&mut self) -> Result<(), ClientError> {
-        if self.long.is_none()
-            && self.under_way.len() < self.credits
-            && let Some((ticket, key)) = self.again.pop_front()
+    /// Asks again for what the door could not take, in order, as far as nothing holds it up.
+    fn ask_again(&mut self) -> Result<(), ClientError> {
+        while self.under_way.len() < self.credits
+            && let Some(next) = self.again.front()
+            && !self.is_held_up(&next.stage)
+            && let Some(Again { ticket, stage }) = self.again.pop_front()
         {
-            let head = Head::request(Kind::Get, 0);
-            self.send_now(head, ticket, Stage::Get(key.clone()), &key, &[])?;
+            let (kind, key, value_bytes, expires_at_ms) = match &stage {
+                Stage::Prepare {
+                    key,
+                    value,
+                    expires_at_ms,
+                } => (
+                    Kind::Prepare,
+                    key.clone(),
+                    value.len() as u64,
+                    *expires_at_ms,
+                ),
+                Stage::Get(key) => (Kind::Get, key.clone(), 0, 0),
+                _ => continue,
+            };
+            let head = Head {
+                value_bytes,
+                expires_at_ms,
+                ..Head::request(kind, 0)
+            };
+            self.send_now(head, ticket, stage, &key, &[])?;
         }
         Ok(())
     }
+}
+
+/// How far a reply has brought a call.
+enum Step {
+    Ended(Result<Outcome, ClientError>),
+    /// Another request of it is under way, or will be.
+    Goes,
+    /// A door says no such thing.
+    Nonsense,
+}
+
+/// A call that is to be asked for again.
+struct Again {
+    ticket: Ticket,
+    stage: Stage,
 }
 
 impl Drop for Client {

@@ -5,7 +5,7 @@
 
 use crate::link::{Area, Buffer, Conn, Event, Link, LinkError, Listen, Request, Waker};
 use parking_lot::{Condvar, Mutex};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -55,8 +55,8 @@ struct State {
     is_woken: bool,
     /// Memory that peers may write, by key.
     exposed: HashMap<u64, Vec<u8>>,
-    /// Nobody reads here any more.
-    is_gone: bool,
+    /// Connections that were closed before anybody accepted them.
+    cancelled: HashSet<Conn>,
 }
 
 /// A connection that is asked for. Dropped, it is refused.
@@ -212,11 +212,15 @@ impl Link for Port {
     fn accept(&mut self, request: Request, buffers: usize) -> Result<Conn, LinkError> {
         let mut call = request.downcast::<Call>().map_err(|_| LinkError::Foreign)?;
         let from = call.from.take().ok_or(LinkError::Closed)?;
-        if from.mailbox.state.lock().is_gone {
+        let conn = self.add(Some(from.clone()), buffers);
+        let mut state = from.mailbox.state.lock();
+        if state.cancelled.remove(&from.conn) {
+            self.connections.remove(&conn);
             return Err(LinkError::Closed);
         }
-        let conn = self.add(Some(from.clone()), buffers);
-        from.deliver(Arrival::Opened(from.conn, self.place(conn)));
+        let opened = Arrival::Opened(from.conn, self.place(conn));
+        state.arrived.push_back(opened);
+        from.mailbox.bell.notify_all();
         Ok(conn)
     }
 
@@ -276,7 +280,21 @@ impl Link for Port {
     }
 
     fn close(&mut self, conn: Conn) {
-        if let Some(Near { far: Some(far), .. }) = self.connections.remove(&conn) {
+        let Some(near) = self.connections.remove(&conn) else {
+            return;
+        };
+        let far = near.far.or_else(|| {
+            let mut state = self.mailbox.state.lock();
+            let accepted = state.arrived.iter().find_map(|arrival| match arrival {
+                Arrival::Opened(of, far) if *of == conn => Some(far.clone()),
+                _ => None,
+            });
+            if accepted.is_none() {
+                state.cancelled.insert(conn);
+            }
+            accepted
+        });
+        if let Some(far) = far {
             far.deliver(Arrival::Closed(far.conn));
         }
     }
@@ -289,7 +307,7 @@ impl Link for Port {
         })
     }
 
-    fn expose(&mut self, bytes: usize) -> Result<Area, LinkError> {
+    fn expose(&mut self, _: Conn, bytes: usize) -> Result<Area, LinkError> {
         // As with a real adapter, a key cannot be guessed from another one.
         let key = rand::random();
         let mut state = self.mailbox.state.lock();
@@ -305,10 +323,15 @@ impl Link for Port {
         self.mailbox.state.lock().exposed.remove(&area.key);
     }
 
-    fn read_area(&self, area: &Area, into: &mut [u8]) -> Result<(), LinkError> {
+    /// Here the peer's mailbox has them.
+    fn unsent(&self, _: Conn) -> usize {
+        0
+    }
+
+    fn read_area(&self, area: &Area, at: usize, into: &mut [u8]) -> Result<(), LinkError> {
         let state = self.mailbox.state.lock();
         let memory = state.exposed.get(&area.key);
-        let bytes = memory.and_then(|memory| memory.get(..into.len()));
+        let bytes = memory.and_then(|memory| memory.get(at..at.saturating_add(into.len())));
         into.copy_from_slice(bytes.ok_or(LinkError::Foreign)?);
         Ok(())
     }
@@ -339,7 +362,6 @@ impl Link for Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        self.mailbox.state.lock().is_gone = true;
         let open: Vec<Conn> = self.connections.keys().copied().collect();
         open.into_iter().for_each(|conn| self.close(conn));
     }

@@ -34,12 +34,23 @@ mod libfabric;
 mod link;
 mod wire;
 
+#[cfg(feature = "fuzzing")]
+pub use door::fuzzing;
 /// The version of this machine's libfabric. Clients and doors within a process need none.
 ///
 /// # Errors
 /// There is none, or it is too old.
 pub fn version() -> Result<(u32, u32), LoadError> {
     Ok(everdram_fabric_sys::library()?.version())
+}
+
+/// The providers of this machine over which a door can be opened: those with connected endpoints.
+///
+/// # Errors
+/// There is no library, or it fails.
+pub fn providers() -> Result<Vec<Provider>, StartError> {
+    let library = everdram_fabric_sys::library()?;
+    Ok(everdram_fabric_sys::providers(library).map_err(LinkError::from)?)
 }
 
 pub use client::{Client, ClientError, ClientOptions, Done, Outcome, Probed, Ticket, Way};

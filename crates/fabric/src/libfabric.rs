@@ -1,7 +1,7 @@
 //! The link over libfabric: connected endpoints of a provider, such as `tcp` or `verbs`.
 
 use crate::link::{Area, Buffer, Conn, Event, Link, LinkError, Listen, Request, Waker};
-use crate::wire::{GREETING, MESSAGE_BYTES};
+use crate::wire::{GREETING, MESSAGE_BYTES, VERSION};
 use everdram_fabric_sys as sys;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -61,7 +61,10 @@ impl Listen for Ear {
         let Some(incoming) = self.listener.wait(timeout)? else {
             return Ok(None);
         };
-        let is_ours = incoming.parameter().starts_with(&GREETING);
+        let is_ours = match incoming.parameter() {
+            [b'E', b'V', b'F', b'1', oldest, newest, ..] => (*oldest..=*newest).contains(&VERSION),
+            _ => false,
+        };
         Ok(is_ours.then(|| Box::new(incoming) as Request))
     }
 
@@ -150,8 +153,12 @@ impl Link for Port {
         Arc::new(move || waker.wake())
     }
 
-    fn expose(&mut self, bytes: usize) -> Result<Area, LinkError> {
-        let area = self.port.expose(bytes)?;
+    fn unsent(&self, conn: Conn) -> usize {
+        self.port.unsent(sys::Conn(conn.0))
+    }
+
+    fn expose(&mut self, conn: Conn, bytes: usize) -> Result<Area, LinkError> {
+        let area = self.port.expose(sys::Conn(conn.0), bytes)?;
         let named = Area {
             address: area.address,
             key: area.key,
@@ -167,9 +174,9 @@ impl Link for Port {
         }
     }
 
-    fn read_area(&self, area: &Area, into: &mut [u8]) -> Result<(), LinkError> {
+    fn read_area(&self, area: &Area, at: usize, into: &mut [u8]) -> Result<(), LinkError> {
         let area = self.areas.get(&area.key).ok_or(LinkError::Foreign)?;
-        Ok(self.port.read_area(area, 0, into)?)
+        Ok(self.port.read_area(area, at, into)?)
     }
 
     fn write(

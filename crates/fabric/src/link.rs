@@ -74,12 +74,14 @@ pub(crate) trait Link: Send {
     fn close(&mut self, conn: Conn);
     /// For other threads.
     fn waker(&self) -> Waker;
-    /// Memory that peers may write.
-    fn expose(&mut self, bytes: usize) -> Result<Area, LinkError>;
-    /// Takes such memory back. The connections that knew of it are closed.
+    /// Memory that the peer of a connection may write, if it is told where.
+    fn expose(&mut self, conn: Conn, bytes: usize) -> Result<Area, LinkError>;
+    /// Takes such memory back. Its connection is closed.
     fn unexpose(&mut self, area: Area);
-    /// Copies what lies there now. A peer may be writing it.
-    fn read_area(&self, area: &Area, into: &mut [u8]) -> Result<(), LinkError>;
+    /// Copies what lies there now, from byte `at` on. A peer may be writing it.
+    fn read_area(&self, area: &Area, at: usize, into: &mut [u8]) -> Result<(), LinkError>;
+    /// Messages of a connection that its peer has not taken in, as far as the link knows.
+    fn unsent(&self, conn: Conn) -> usize;
     /// Writes to an address under a key of the peer; no thread there learns of it. [`Event::Written`]
     /// follows.
     fn write(&mut self, conn: Conn, bytes: &[u8], target: (u64, u64)) -> Result<(), LinkError>;

@@ -137,8 +137,8 @@ pub(crate) fn echo(side: &mut Side, conn: Conn) {
     }
 }
 
-pub(crate) fn exposed(side: &mut Side, bytes: usize) -> Area {
-    let area = side.port.expose(bytes).unwrap();
+pub(crate) fn exposed(side: &mut Side, conn: Conn, bytes: usize) -> Area {
+    let area = side.port.expose(conn, bytes).unwrap();
     assert_eq!(area.bytes, bytes);
     area
 }

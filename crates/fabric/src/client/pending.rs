@@ -21,14 +21,28 @@ pub(super) enum Stage {
     Prepare {
         key: Vec<u8>,
         value: Vec<u8>,
+        expires_at_ms: u64,
     },
     Part,
 }
 
-impl Pending {
+impl Stage {
     /// Whether it is a put of this key that later requests could overtake: its value is not on the way yet.
     pub(super) fn writes(&self, of: &[u8]) -> bool {
-        matches!(&self.stage, Stage::Prepare { key, .. } if key == of)
+        matches!(self, Stage::Prepare { key, .. } if key == of)
+    }
+
+    /// Whether the door may be reading a long value for it.
+    pub(super) fn reads_value(&self) -> bool {
+        matches!(self, Stage::Get(_) | Stage::Part)
+    }
+
+    /// Whether it has memory of the door, or is about to.
+    pub(super) fn has_grant(&self) -> bool {
+        matches!(
+            self,
+            Stage::Prepare { .. } | Stage::Put(Way::ServerAssisted)
+        )
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::grants::Grants;
 
-/// Requests that a client may have under way before it has shown that it needs more.
-pub(super) const CREDITS_FIRST: u16 = 2;
+/// Requests that a client may have under way before it has shown that it needs more. Each takes a buffer.
+pub(super) const CREDITS_FIRST: u16 = 1;
 /// The most that it may have under way.
 pub(super) const CREDITS_MAX: u16 = 16;
 /// Requests after which it may have that many: who only connects takes little memory.
@@ -13,6 +13,8 @@ const REQUESTS_TO_SHOW: u64 = 16;
 pub(super) struct Long {
     pub(super) number: u64,
     pub(super) value: Vec<u8>,
+    /// Whether the first part has left, so that the others may: before, the value may not be durable.
+    pub(super) is_shown: bool,
 }
 
 /// A connection.
@@ -20,6 +22,8 @@ pub(super) struct Long {
 pub(super) struct Connection {
     /// Whether it has said the password.
     pub(super) is_known: bool,
+    /// Whether it has said another one. It may say nothing more.
+    pub(super) is_denied: bool,
     /// Buffers that it was given.
     pub(super) credits: u16,
     /// Requests without a reply.
@@ -40,7 +44,7 @@ impl Connection {
 
     /// Buffers to give it beside those it has.
     pub(super) fn more_credits(&self) -> u16 {
-        match self.requests >= REQUESTS_TO_SHOW {
+        match self.is_known && self.requests >= REQUESTS_TO_SHOW {
             true => CREDITS_MAX - self.credits,
             false => 0,
         }

@@ -4,22 +4,28 @@
 //! covers all their writes; replies that are durable leave, and the others wait for news of the engine. Then
 //! the engine may have work for this thread.
 
-use super::connection::Connection;
+use super::connection::{CREDITS_MAX, Connection};
 use super::counters::Counters;
 use super::request::{Expelled, Reply, Tools, status_of};
 use super::{Shared, StartError};
-use crate::link::{Buffer, Conn, Event, Link, Request, Waker};
+use crate::link::{Buffer, Conn, Event, Link, LinkError, Request, Waker};
 use crate::wire::{self, Head, INLINE_BYTES, Kind};
 use everdram::engine::EngineSession;
 use everdram::{Error, Ticket};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often a loop with waiting replies asks whether the engine has failed.
 const TICK: Duration = Duration::from_millis(100);
+/// How long a loop sleeps while replies wait: news may come while it begins to.
+const SLEEP_HELD: Duration = Duration::from_millis(5);
+/// A connection that has not said the password for so long is closed.
+const STRANGER_MAX: Duration = Duration::from_secs(10);
+/// Replies that a connection may leave where they are, at most.
+const UNREAD_MAX: usize = 4 * CREDITS_MAX as usize;
 /// Room for bodies that is kept from wake-up to wake-up, in bytes.
 const BODIES_KEPT: usize = 1 << 20;
 
@@ -29,6 +35,8 @@ pub(super) struct Mailbox {
     waker: Waker,
     /// Whether replies wait for durability, so that the engine's news needs a wake-up.
     waits: AtomicBool,
+    /// The loop has failed: nobody takes what is handed over.
+    is_dead: AtomicBool,
     pub(super) counters: Counters,
 }
 
@@ -38,13 +46,27 @@ impl Mailbox {
             requests: Mutex::default(),
             waker,
             waits: AtomicBool::new(false),
+            is_dead: AtomicBool::new(false),
             counters: Counters::default(),
         }
     }
 
-    pub(super) fn hand(&self, request: Request) {
-        self.requests.lock().push(request);
+    /// Hands over a connection; `false`: it is refused.
+    pub(super) fn hand(&self, request: Request) -> bool {
+        let mut requests = self.requests.lock();
+        if self.is_dead.load(Ordering::SeqCst) {
+            return false;
+        }
+        requests.push(request);
+        drop(requests);
         self.wake();
+        true
+    }
+
+    fn die(&self) -> usize {
+        let mut requests = self.requests.lock();
+        self.is_dead.store(true, Ordering::SeqCst);
+        std::mem::take(&mut *requests).len()
     }
 
     pub(super) fn wake(&self) {
@@ -72,7 +94,12 @@ pub(super) struct EventLoop {
     number: usize,
     shared: Arc<Shared>,
     session: Box<dyn EngineSession>,
-    connections: HashMap<Conn, Connection>,
+    pub(super) connections: HashMap<Conn, Connection>,
+    events: Vec<Event>,
+    /// Connections that have not said the password, since when, the oldest first.
+    strangers: VecDeque<(Conn, Instant)>,
+    /// Whether a write was submitted in this wake-up.
+    is_uncommitted: bool,
     /// Replies of this wake-up, and whose they are.
     replies: Vec<(Conn, Reply)>,
     bodies: Vec<u8>,
@@ -96,6 +123,9 @@ impl EventLoop {
             number,
             shared,
             connections: HashMap::new(),
+            events: Vec::new(),
+            strangers: VecDeque::new(),
+            is_uncommitted: false,
             replies: Vec::new(),
             bodies: Vec::new(),
             landed: Vec::new(),
@@ -107,30 +137,44 @@ impl EventLoop {
 
     /// Runs until the door stops.
     pub(super) fn run(mut self) {
-        let mut events = Vec::new();
         let mut stop_at = None;
         loop {
-            if let Err(error) = self.link.wait(self.timeout(), &mut events) {
+            if let Err(error) = self.turn(self.timeout(), stop_at.is_some()) {
                 tracing::error!(%error, "a loop of the fabric door has failed");
                 break;
             }
             if stop_at.is_none() && self.shared.is_stopping.load(Ordering::SeqCst) {
                 stop_at = Some(Instant::now() + self.shared.settings.drain_timeout);
             }
-            for event in events.drain(..) {
-                self.handle(event, stop_at.is_some());
-            }
-            self.accept(stop_at.is_some());
-            self.settle();
-            self.release();
-            self.help_engine();
             let is_over = |until| self.held.is_empty() || Instant::now() >= until;
             if stop_at.is_some_and(is_over) {
                 break;
             }
         }
+        let refused = self.mailbox().die();
+        self.forget(refused);
         let open: Vec<Conn> = self.connections.keys().copied().collect();
         open.into_iter().for_each(|conn| self.close(conn));
+    }
+
+    /// One wake-up. A loop that is stopping takes no more requests.
+    pub(super) fn turn(
+        &mut self,
+        timeout: Option<Duration>,
+        is_stopping: bool,
+    ) -> Result<(), LinkError> {
+        let mut events = std::mem::take(&mut self.events);
+        self.link.wait(timeout, &mut events)?;
+        for event in events.drain(..) {
+            self.handle(event, is_stopping);
+        }
+        self.events = events;
+        self.accept(is_stopping);
+        self.expel_strangers();
+        self.settle();
+        self.release();
+        self.help_engine();
+        Ok(())
     }
 
     fn mailbox(&self) -> &Mailbox {
@@ -141,9 +185,30 @@ impl EventLoop {
     fn timeout(&self) -> Option<Duration> {
         match (self.has_work, self.held.is_empty()) {
             (true, _) => Some(Duration::ZERO),
-            (false, false) => Some(TICK),
-            (false, true) => None,
+            (false, false) => Some(SLEEP_HELD),
+            (false, true) => (!self.strangers.is_empty()).then_some(TICK),
         }
+    }
+
+    /// Closes connections that have not said the password in time.
+    fn expel_strangers(&mut self) {
+        while let Some(&(conn, since)) = self.strangers.front() {
+            let is_stranger = self.connections.get(&conn).is_some_and(|one| !one.is_known);
+            if is_stranger && since.elapsed() < STRANGER_MAX {
+                return;
+            }
+            self.strangers.pop_front();
+            if is_stranger {
+                self.mailbox().counters.expelled.add(1);
+                self.close(conn);
+            }
+        }
+    }
+
+    fn forget(&self, count: usize) {
+        self.shared
+            .connections
+            .fetch_sub(count as u64, Ordering::Relaxed);
     }
 
     fn handle(&mut self, event: Event, is_stopping: bool) {
@@ -153,8 +218,10 @@ impl EventLoop {
                 // The request was carried out, so its buffer may take the next one.
                 let again = is_sound && self.connections.contains_key(&conn);
                 let given = self.link.give_back(buffer, again);
-                if given.is_err() || !is_sound && !is_stopping {
+                if !is_sound && !is_stopping {
                     self.mailbox().counters.expelled.add(1);
+                    self.close(conn);
+                } else if given.is_err() {
                     self.close(conn);
                 }
             }
@@ -171,7 +238,8 @@ impl EventLoop {
         };
         let bytes = self.link.message(buffer);
         let message = wire::read(bytes).filter(|message| !message.head.is_reply);
-        let may_ask = connection.under_way < connection.credits;
+        let may_ask =
+            connection.under_way < connection.credits && self.link.unsent(conn) < UNREAD_MAX;
         let Some(message) = message.filter(|_| may_ask) else {
             return false;
         };
@@ -188,6 +256,8 @@ impl EventLoop {
         let mut tools = Tools {
             session: &mut *self.session,
             link,
+            conn,
+            is_uncommitted: self.is_uncommitted,
             bodies: &mut self.bodies,
             landed: &mut self.landed,
             password: self.shared.settings.password.as_deref().map(str::as_bytes),
@@ -199,6 +269,7 @@ impl EventLoop {
         let outcome = tools.carry_out(connection, &message.head, key, body);
         match outcome {
             Ok(reply) => {
+                self.is_uncommitted |= reply.is_on_commit;
                 connection.under_way += 1;
                 connection.requests += 1;
                 mailbox.counters.requests.add(1);
@@ -213,6 +284,7 @@ impl EventLoop {
         let requests = std::mem::take(&mut *self.mailbox().requests.lock());
         for request in requests {
             if is_stopping {
+                self.forget(1);
                 continue;
             }
             let connection = Connection::new();
@@ -222,18 +294,20 @@ impl EventLoop {
             {
                 Ok(conn) => {
                     self.connections.insert(conn, connection);
-                    self.shared.connections.fetch_add(1, Ordering::Relaxed);
+                    self.strangers.push_back((conn, Instant::now()));
                     self.mailbox().counters.accepted.add(1);
                 }
-                Err(error) => tracing::debug!(%error, "a connection could not be accepted"),
+                Err(error) => {
+                    self.forget(1);
+                    tracing::debug!(%error, "a connection could not be accepted");
+                }
             }
         }
     }
 
     /// Commits what was submitted. Replies that may leave do, and the others are held.
     fn settle(&mut self) {
-        let is_written = self.replies.iter().any(|(_, reply)| reply.is_on_commit);
-        let commit = match is_written {
+        let commit = match std::mem::take(&mut self.is_uncommitted) {
             true => self.session.commit(),
             false => Ok(Ticket::NONE),
         };
@@ -280,7 +354,12 @@ impl EventLoop {
             status: status_of(error),
             ..Head::request(head.kind, head.sequence).reply(status_of(error))
         };
-        let text = format!("the write is not durable: {error}");
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && head.kind == Kind::Get
+        {
+            connection.long = None;
+        }
+        let text = format!("this is not durable: {error}");
         let text = text.as_bytes();
         self.send(conn, head, text.get(..INLINE_BYTES).unwrap_or(text));
     }
@@ -290,6 +369,11 @@ impl EventLoop {
             return;
         };
         connection.under_way -= 1;
+        if head.kind == Kind::Get
+            && let Some(long) = &mut connection.long
+        {
+            long.is_shown |= long.number == head.grant;
+        }
         let more = connection.more_credits();
         connection.credits += more;
         head.credits = connection.credits;
@@ -348,7 +432,7 @@ impl EventLoop {
         self.link.close(conn);
         if let Some(connection) = self.connections.remove(&conn) {
             connection.grants.end(&mut *self.link);
-            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            self.forget(1);
             self.held.retain(|held| held.conn != conn);
         }
     }

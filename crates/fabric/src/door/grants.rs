@@ -5,17 +5,36 @@
 //! late then changes nothing but what its own client wants to write (R6). So a grant is used once, and its
 //! memory again.
 
-use crate::link::{Area, Link, LinkError};
+use crate::link::{Area, Conn, Link, LinkError};
+use crate::wire::VALUE_BYTES_MAX;
 use std::collections::HashMap;
 
-/// Bytes of memory that one connection may be given.
-pub(super) const BYTES_MAX: usize = 4 << 20;
-/// Smallest memory for a value, in bytes.
-const AREA_BYTES: usize = 64 << 10;
+/// Pieces of memory that one connection may be given, each for the longest value.
+const CHUNKS_MAX: usize = 4;
+/// What a grant takes is a multiple of this, in bytes.
+const UNIT_BYTES: usize = 64 << 10;
+/// Units of a chunk: a bit of a word for each.
+const UNITS: usize = VALUE_BYTES_MAX / UNIT_BYTES;
+const _: () = assert!(UNITS == 16 && VALUE_BYTES_MAX.is_multiple_of(UNIT_BYTES));
+
+/// Memory in which grants lie.
+struct Chunk {
+    area: Area,
+    /// Units in use.
+    used: u16,
+}
+
+/// The place of a grant.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    chunk: usize,
+    unit: usize,
+    units: usize,
+}
 
 /// What may be written, and what it will be.
 pub(super) struct Grant {
-    pub(super) area: Area,
+    pub(super) place: Place,
     /// Seeds the sum of the value.
     pub(super) nonce: u64,
     pub(super) key: Vec<u8>,
@@ -28,31 +47,56 @@ pub(super) struct Grant {
 pub(super) struct Grants {
     given: HashMap<u64, Grant>,
     last: u64,
-    free: Vec<Area>,
-    bytes: usize,
+    chunks: Vec<Chunk>,
 }
 
 impl Grants {
-    /// Memory for a value; `None`: this connection has as much as it may have.
+    /// Memory for a value; `None`: as long as other grants are not used, there is none.
     ///
     /// # Errors
     /// [`LinkError`]: the fabric exposes no more memory.
     pub(super) fn room(
         &mut self,
         link: &mut dyn Link,
+        conn: Conn,
         value_bytes: usize,
-    ) -> Result<Option<Area>, LinkError> {
-        let fits = |area: &Area| area.bytes >= value_bytes;
-        if let Some(place) = self.free.iter().position(fits) {
-            return Ok(Some(self.free.swap_remove(place)));
+    ) -> Result<Option<Place>, LinkError> {
+        let units = value_bytes.div_ceil(UNIT_BYTES).clamp(1, UNITS);
+        loop {
+            for (chunk, memory) in self.chunks.iter_mut().enumerate() {
+                if let Some(unit) =
+                    (0..=UNITS - units).find(|&unit| memory.used & bits(unit, units) == 0)
+                {
+                    memory.used |= bits(unit, units);
+                    return Ok(Some(Place { chunk, unit, units }));
+                }
+            }
+            if self.chunks.len() >= CHUNKS_MAX {
+                return Ok(None);
+            }
+            let area = link.expose(conn, VALUE_BYTES_MAX)?;
+            self.chunks.push(Chunk { area, used: 0 });
         }
-        let bytes = value_bytes.next_power_of_two().max(AREA_BYTES);
-        if self.bytes + bytes > BYTES_MAX {
-            return Ok(None);
-        }
-        let area = link.expose(bytes)?;
-        self.bytes += bytes;
-        Ok(Some(area))
+    }
+
+    /// Address and key of a place, as the client names it.
+    pub(super) fn target(&self, place: Place) -> Option<(u64, u64)> {
+        let area = self.chunks.get(place.chunk)?.area;
+        Some((area.address + (place.unit * UNIT_BYTES) as u64, area.key))
+    }
+
+    /// Copies what lies in a place now.
+    ///
+    /// # Errors
+    /// [`LinkError::Foreign`]: it is no place of this link.
+    pub(super) fn read(
+        &self,
+        link: &dyn Link,
+        place: Place,
+        into: &mut [u8],
+    ) -> Result<(), LinkError> {
+        let chunk = self.chunks.get(place.chunk).ok_or(LinkError::Foreign)?;
+        link.read_area(&chunk.area, place.unit * UNIT_BYTES, into)
     }
 
     /// Gives a grant; returns its number.
@@ -62,19 +106,25 @@ impl Grants {
         self.last
     }
 
-    /// Takes a grant of this connection, which counts once (R7).
+    /// Takes a grant of this connection, which counts once (R7). Its memory is free again.
     pub(super) fn take(&mut self, number: u64) -> Option<Grant> {
-        self.given.remove(&number)
-    }
-
-    /// Keeps the memory of a grant that was taken for the next one.
-    pub(super) fn keep(&mut self, area: Area) {
-        self.free.push(area);
+        let grant = self.given.remove(&number)?;
+        let Place { chunk, unit, units } = grant.place;
+        if let Some(chunk) = self.chunks.get_mut(chunk) {
+            chunk.used &= !bits(unit, units);
+        }
+        Some(grant)
     }
 
     /// Takes all memory back. The connection is closed.
     pub(super) fn end(self, link: &mut dyn Link) {
-        let given = self.given.into_values().map(|grant| grant.area);
-        given.chain(self.free).for_each(|area| link.unexpose(area));
+        let areas = self.chunks.into_iter().map(|chunk| chunk.area);
+        areas.for_each(|area| link.unexpose(area));
     }
+}
+
+/// The bits of so many units from one on.
+fn bits(unit: usize, units: usize) -> u16 {
+    let run = u16::MAX >> (UNITS - units);
+    run << unit
 }

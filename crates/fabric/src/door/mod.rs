@@ -7,6 +7,8 @@
 mod connection;
 mod counters;
 mod event_loop;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod grants;
 mod request;
 
@@ -16,13 +18,16 @@ use crate::link::{Link, LinkError, Listen};
 use event_loop::{EventLoop, Mailbox};
 use everdram::Store;
 use everdram::engine::Engine;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the listening thread sleeps between two looks at whether it shall end.
 const LISTEN_TICK: Duration = Duration::from_millis(100);
+
+/// How long the end of a door waits for that thread.
+const LISTENER_MAX: Duration = Duration::from_secs(2);
 
 /// How a door serves.
 #[derive(Clone, Debug)]
@@ -65,6 +70,9 @@ pub enum StartError {
         /// What the fabric says.
         error: LinkError,
     },
+    /// The fabric fails.
+    #[error(transparent)]
+    Link(#[from] LinkError),
     /// Passwords must be set where others can reach the door.
     #[error("{0} can be reached by others: set a password, or listen on 127.0.0.1")]
     Open(String),
@@ -106,6 +114,7 @@ pub struct Door {
     shared: Arc<Shared>,
     address: String,
     threads: Vec<JoinHandle<()>>,
+    listener: Option<JoinHandle<()>>,
 }
 
 impl Door {
@@ -116,7 +125,11 @@ impl Door {
     pub fn start(store: &Store, address: &str, settings: Settings) -> Result<Door, StartError> {
         let place = libfabric::Place::parse(address)
             .ok_or_else(|| StartError::Address(address.to_owned()))?;
-        if settings.password.is_none() && !place.address.ip().is_loopback() {
+        let has_password = settings
+            .password
+            .as_deref()
+            .is_some_and(|one| !one.is_empty());
+        if !has_password && !place.address.ip().is_loopback() {
             return Err(StartError::Open(address.to_owned()));
         }
         let listen = |error| StartError::Listen {
@@ -152,8 +165,9 @@ impl Door {
         store: &Store,
         ear: Box<dyn Listen>,
         links: Vec<Box<dyn Link>>,
-        settings: Settings,
+        mut settings: Settings,
     ) -> Result<Door, StartError> {
+        settings.password = settings.password.filter(|password| !password.is_empty());
         let engine = Arc::clone(store.engine());
         let shared = Arc::new(Shared {
             acknowledgement: store.report().acknowledgement.clone(),
@@ -176,14 +190,16 @@ impl Door {
             address: ear.address(),
             shared,
             threads: Vec::new(),
+            listener: None,
         };
         for (number, event_loop) in loops.into_iter().enumerate() {
             door.spawn(format!("everdram-fabric-{number}"), move || {
                 event_loop.run()
             })?;
         }
-        let shared = Arc::clone(&door.shared);
-        door.spawn("everdram-fabric".into(), move || listen(&shared, ear))?;
+        let shared = Arc::downgrade(&door.shared);
+        door.spawn("everdram-listens".into(), move || listen(&shared, ear))?;
+        door.listener = door.threads.pop();
         Ok(door)
     }
 
@@ -225,6 +241,18 @@ impl Door {
     fn end(&mut self) {
         self.shared.is_stopping.store(true, Ordering::SeqCst);
         self.shared.mailboxes.iter().for_each(Mailbox::wake);
+        if let Some(listener) = self.listener.take() {
+            // A peer that stalls while it connects may hold this thread within the library. It has nothing of
+            // the store, so it is left behind.
+            let until = Instant::now() + LISTENER_MAX;
+            while !listener.is_finished() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            match listener.is_finished() {
+                true => self.threads.push(listener),
+                false => tracing::warn!("a peer holds the thread that listens on the fabric"),
+            }
+        }
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the fabric door panicked");
@@ -240,10 +268,17 @@ impl Drop for Door {
 }
 
 /// Hands those who connect to the loops, in turn.
-fn listen(shared: &Shared, mut ear: Box<dyn Listen>) {
+fn listen(shared: &Weak<Shared>, mut ear: Box<dyn Listen>) {
     let mut next = 0;
-    while !shared.is_stopping.load(Ordering::SeqCst) {
-        match ear.wait(LISTEN_TICK) {
+    loop {
+        let heard = ear.wait(LISTEN_TICK);
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        if shared.is_stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        match heard {
             Ok(None) => {}
             Ok(Some(request)) => {
                 let open = shared.connections.load(Ordering::Relaxed);
@@ -252,8 +287,11 @@ fn listen(shared: &Shared, mut ear: Box<dyn Listen>) {
                     continue;
                 }
                 next = (next + 1) % shared.mailboxes.len().max(1);
-                if let Some(mailbox) = shared.mailboxes.get(next) {
-                    mailbox.hand(request);
+                // The loop takes it back if it cannot accept.
+                shared.connections.fetch_add(1, Ordering::Relaxed);
+                let mailbox = shared.mailboxes.get(next);
+                if !mailbox.is_some_and(|mailbox| mailbox.hand(request)) {
+                    shared.connections.fetch_sub(1, Ordering::Relaxed);
                 }
             }
             Err(error) => {

@@ -6,7 +6,7 @@
 use super::connection::{Connection, Long};
 use super::counters::Counters;
 use super::grants::Grant;
-use crate::link::{Link, LinkError};
+use crate::link::{Conn, Link, LinkError};
 use crate::wire::{Head, INLINE_BYTES, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX, slot_sum};
 use everdram::engine::EngineSession;
 use everdram::{Error, Ticket};
@@ -31,6 +31,9 @@ pub(super) struct Tools<'a> {
     pub(super) session: &'a mut dyn EngineSession,
     /// For the kinds of request that need it.
     pub(super) link: Option<&'a mut dyn Link>,
+    pub(super) conn: Conn,
+    /// Whether this wake-up has a write that is not committed: reads may show it.
+    pub(super) is_uncommitted: bool,
     /// Bodies of the replies of this wake-up.
     pub(super) bodies: &'a mut Vec<u8>,
     /// For values that are copied out of exposed memory.
@@ -52,6 +55,9 @@ impl Tools<'_> {
         key: &[u8],
         body: &[u8],
     ) -> Result<Reply, Expelled> {
+        if connection.is_denied {
+            return Err(Expelled);
+        }
         if head.kind == Kind::Hello {
             return Ok(self.hello(connection, head, body));
         }
@@ -76,6 +82,7 @@ impl Tools<'_> {
     }
 
     fn reply(&mut self, head: Head, body: &[u8]) -> Reply {
+        let body = body.get(..INLINE_BYTES).unwrap_or(body);
         let begin = self.bodies.len();
         self.bodies.extend_from_slice(body);
         Reply {
@@ -102,6 +109,7 @@ impl Tools<'_> {
             .password
             .is_none_or(|password| everdram::password::is_same(password, body));
         if !is_right {
+            connection.is_denied = true;
             return self.refuse(head, Status::Denied, "wrong password");
         }
         connection.is_known = true;
@@ -125,7 +133,11 @@ impl Tools<'_> {
         let Some(found) = found else {
             let depends = self.session.last_read();
             let absent = self.reply(head.reply(Status::Absent), &[]);
-            return Ok(Reply { depends, ..absent });
+            return Ok(Reply {
+                depends,
+                is_on_commit: self.is_uncommitted,
+                ..absent
+            });
         };
         let length = self.bodies.len() - begin;
         let mut answer = Head {
@@ -148,6 +160,7 @@ impl Tools<'_> {
             connection.long = Some(Long {
                 number: connection.long_last,
                 value: self.bodies.get(begin..).unwrap_or_default().to_vec(),
+                is_shown: false,
             });
             self.bodies.truncate(begin + INLINE_BYTES);
         }
@@ -155,14 +168,14 @@ impl Tools<'_> {
             head: answer,
             body: begin..self.bodies.len(),
             depends: found.ticket,
-            is_on_commit: false,
+            is_on_commit: self.is_uncommitted,
         })
     }
 
-    /// A part of a value whose first part was shown, so this one may be.
+    /// A part of a value whose first part has left.
     fn part(&mut self, connection: &mut Connection, head: &Head) -> Reply {
         let long = connection.long.as_ref();
-        let long = long.filter(|long| long.number == head.grant);
+        let long = long.filter(|long| long.number == head.grant && long.is_shown);
         let from = usize::try_from(head.place).unwrap_or(usize::MAX);
         let rest = long.and_then(|long| long.value.get(from..));
         let Some(rest) = rest.filter(|rest| !rest.is_empty()) else {
@@ -199,7 +212,11 @@ impl Tools<'_> {
             },
         };
         let reply = self.reply(answer, &[]);
-        Ok(Reply { depends, ..reply })
+        Ok(Reply {
+            depends,
+            is_on_commit: self.is_uncommitted,
+            ..reply
+        })
     }
 
     fn put(&mut self, head: &Head, key: &[u8], value: &[u8]) -> Result<Reply, Error> {
@@ -235,20 +252,21 @@ impl Tools<'_> {
             return self.refuse(head, Status::Refused, &text);
         }
         let room = match self.link.as_deref_mut() {
-            Some(link) => connection.grants.room(link, value_bytes),
+            Some(link) => connection.grants.room(link, self.conn, value_bytes),
             None => Err(LinkError::Foreign),
         };
-        let area = match room {
-            Ok(Some(area)) => area,
+        let place = match room {
+            Ok(Some(place)) => place,
             Ok(None) => {
                 let text = "this connection has all the memory that it may have; wait for its puts";
-                return self.refuse(head, Status::Refused, text);
+                return self.refuse(head, Status::Busy, text);
             }
             Err(error) => return self.refuse(head, Status::Refused, &error.to_string()),
         };
+        let (address, key_of_area) = connection.grants.target(place).unwrap_or_default();
         let nonce = rand::random();
         let number = connection.grants.give(Grant {
-            area,
+            place,
             nonce,
             key: key.to_vec(),
             value_bytes,
@@ -257,11 +275,11 @@ impl Tools<'_> {
         let answer = Head {
             grant: number,
             sum: nonce,
-            place: area.address,
+            place: address,
             value_bytes: head.value_bytes,
             ..head.reply(Status::Ok)
         };
-        self.reply(answer, &area.key.to_le_bytes())
+        self.reply(answer, &key_of_area.to_le_bytes())
     }
 
     /// Looks at what was written under a grant, in a copy that nobody changes any more, and puts it.
@@ -270,11 +288,10 @@ impl Tools<'_> {
             let text = "no such grant: each is for one put of the connection that asked for it";
             return Ok(self.refuse(head, Status::Refused, text));
         };
-        connection.grants.keep(grant.area);
         self.landed.clear();
         self.landed.resize(grant.value_bytes, 0);
         let copied = match &self.link {
-            Some(link) => link.read_area(&grant.area, self.landed),
+            Some(link) => connection.grants.read(&**link, grant.place, self.landed),
             None => Err(LinkError::Foreign),
         };
         if let Err(error) = copied {
