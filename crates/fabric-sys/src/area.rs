@@ -44,8 +44,8 @@ struct Retired {
 pub(crate) struct Areas {
     exposed: HashMap<u64, Exposed>,
     /// Closing a registration does not stop a write that has begun; a closed endpoint does. So memory waits
-    /// for that of whoever was told its key. Keys of the provider can be guessed: there it waits for all of its
-    /// time.
+    /// for that of whoever was told its key. Keys of the provider can be guessed: there it waits for all of
+    /// its time.
     retired: Vec<Retired>,
     numbers: u64,
     mr_mode: i32,

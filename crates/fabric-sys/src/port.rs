@@ -324,8 +324,8 @@ impl Port {
         self.queue.waker()
     }
 
-    /// Memory of the port that the peer of a connection may write and read, zeroed, if it is told the key. Any
-    /// other peer of the port that knows the key may, too.
+    /// Memory of the port that the peer of a connection may write and read, zeroed, if it is told the key.
+    /// Any other peer of the port that knows the key may, too.
     ///
     /// The wall around it is the provider's. With `tcp` it is one against mistakes and not against malice:
     /// some releases write outside of it for a peer that forges a length.
