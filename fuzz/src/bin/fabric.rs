@@ -36,7 +36,7 @@ fuzz_target!(|input: &[u8]| {
             key: &[],
             body: b"1",
         };
-        let is_known = choices.byte() % 8 != 0;
+        let is_known = !choices.byte().is_multiple_of(8);
         let first = is_known.then_some(password);
         let mut count = 0;
         let others = std::iter::from_fn(|| {
