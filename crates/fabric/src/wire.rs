@@ -250,15 +250,9 @@ pub(crate) fn slot_sum(nonce: u64, value: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(value, nonce)
 }
 
-/// Reads numbers from the front of a body.
-pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
-
-impl<'a> Fields<'a> {
-    pub(crate) fn u64(&mut self) -> Option<u64> {
-        let (field, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u64::from_le_bytes(*field))
-    }
+/// The word at the front of a body.
+pub(crate) fn first_word(body: &[u8]) -> Option<u64> {
+    body.first_chunk().map(|word| u64::from_le_bytes(*word))
 }
 
 #[cfg(test)]

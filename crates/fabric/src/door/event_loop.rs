@@ -316,7 +316,8 @@ impl EventLoop {
         }
         let durable = self.shared.engine.durable();
         let bodies = std::mem::take(&mut self.bodies);
-        for (conn, reply) in std::mem::take(&mut self.replies) {
+        let mut replies = std::mem::take(&mut self.replies);
+        for (conn, reply) in replies.drain(..) {
             let Reply {
                 head,
                 body,
@@ -332,33 +333,35 @@ impl EventLoop {
                         true => depends.max(committed),
                         false => depends,
                     };
-                    match ticket <= durable {
-                        true => self.send(conn, head, body),
-                        false => self.held.push(Held {
-                            conn,
-                            ticket,
-                            head,
-                            body: body.to_vec(),
-                        }),
+                    if ticket <= durable {
+                        self.send(conn, head, body);
+                        continue;
                     }
+                    if self.held.is_empty() {
+                        self.probe_at = Instant::now() + TICK;
+                    }
+                    self.held.push(Held {
+                        conn,
+                        ticket,
+                        head,
+                        body: body.to_vec(),
+                    });
                 }
             }
         }
-        self.bodies = bodies;
+        (self.replies, self.bodies) = (replies, bodies);
         self.bodies.clear();
         self.bodies.shrink_to(BODIES_KEPT);
     }
 
     fn refuse(&mut self, conn: Conn, head: &Head, error: &Error) {
-        let head = Head {
-            status: status_of(error),
-            ..Head::request(head.kind, head.sequence).reply(status_of(error))
-        };
         if let Some(connection) = self.connections.get_mut(&conn)
             && head.kind == Kind::Get
         {
-            connection.long = None;
+            // Nobody will ask for the parts of what was not shown.
+            connection.long.take_if(|long| long.number == head.grant);
         }
+        let head = head.reply(status_of(error));
         let text = format!("this is not durable: {error}");
         let text = text.as_bytes();
         self.send(conn, head, text.get(..INLINE_BYTES).unwrap_or(text));
@@ -404,11 +407,12 @@ impl EventLoop {
             }
         }
         let now = Instant::now();
-        if self.held.len() < before {
-            self.probe_at = now + TICK;
-        } else if now >= self.probe_at
-            && let Err(error) = self.session.commit()
-        {
+        let is_stuck = self.held.len() == before;
+        if is_stuck && now < self.probe_at {
+            return;
+        }
+        self.probe_at = now + TICK;
+        if is_stuck && let Err(error) = self.session.commit() {
             // The engine has failed: what waits will never be durable.
             for one in std::mem::take(&mut self.held) {
                 self.refuse(one.conn, &one.head, &error);

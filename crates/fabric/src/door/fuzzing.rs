@@ -164,7 +164,7 @@ impl Bench {
                         let body = bytes.get(message.body).unwrap_or_default();
                         if message.head.kind == Kind::Prepare && message.head.status == Status::Ok {
                             assert!(message.head.value_bytes <= VALUE_BYTES_MAX as u64);
-                            let key = wire::Fields(body).u64();
+                            let key = wire::first_word(body);
                             grant = key.map(|key| (message.head, key));
                         }
                         let _closed = port.give_back(buffer, true);

@@ -121,7 +121,7 @@ impl Raw {
             "{}",
             String::from_utf8_lossy(&body)
         );
-        (head, wire::Fields(&body).u64().unwrap())
+        (head, wire::first_word(&body).unwrap())
     }
 
     fn done(&mut self, grant: u64, sum: u64) -> Status {

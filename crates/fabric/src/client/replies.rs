@@ -1,0 +1,183 @@
+//! Replies: what each makes of its call, and what is asked for next.
+//!
+//! Every call ends once: with what the door says, or as unknown when the connection ends.
+
+use super::pending::{Long, Pending, Stage};
+use super::{Again, BUFFERS, Client, ClientError, Done, Outcome, Probed, Ticket, Way};
+use crate::wire::{self, Head, Kind, Status, VALUE_BYTES_MAX};
+
+/// How far a reply has brought a call.
+enum Step {
+    Ended(Result<Outcome, ClientError>),
+    /// Another request of it is under way, or will be.
+    Goes,
+    /// A door says no such thing.
+    Nonsense,
+}
+
+impl Client {
+    pub(super) fn answer(&mut self, head: &Head, body: Vec<u8>) {
+        let Some(Pending { ticket, stage }) = self.under_way.remove(&head.sequence) else {
+            return self.end();
+        };
+        self.credits = usize::from(head.credits).clamp(1, BUFFERS - 1);
+        match self.come_to(ticket, stage, head, body) {
+            Step::Ended(outcome) => self.done.push_back(Done { ticket, outcome }),
+            Step::Goes => {}
+            Step::Nonsense => {
+                // Its call has an outcome, too.
+                let stage = Stage::Part;
+                self.under_way
+                    .insert(head.sequence, Pending { ticket, stage });
+                return self.end();
+            }
+        }
+        let asked = self.ask_for_parts().and_then(|()| self.ask_again());
+        if asked.is_err() {
+            self.end();
+        }
+    }
+
+    /// What a reply makes of a call.
+    fn come_to(&mut self, ticket: Ticket, stage: Stage, head: &Head, body: Vec<u8>) -> Step {
+        let probed = Probed {
+            value_bytes: head.value_bytes,
+            expires_at_ms: head.expires_at_ms,
+        };
+        let outcome = match (head.status, stage) {
+            (Status::Ok, Stage::Hello) => {
+                self.acknowledgement = String::from_utf8_lossy(&body).into_owned();
+                Outcome::Absent
+            }
+            (Status::Ok, Stage::Put(way)) => Outcome::Stored(way),
+            (Status::Ok, Stage::Delete) => Outcome::Removed,
+            (Status::Ok, Stage::Probe) => Outcome::Probed(probed),
+            (Status::Ok, Stage::Get(_)) if body.len() as u64 == head.value_bytes => {
+                Outcome::Found(body, probed)
+            }
+            (Status::Ok, Stage::Get(_)) => {
+                let is_sound = head.value_bytes <= VALUE_BYTES_MAX as u64
+                    && (body.len() as u64) < head.value_bytes
+                    && !body.is_empty()
+                    && self.long.is_none();
+                if !is_sound {
+                    return Step::Nonsense;
+                }
+                self.long = Some(Long::begin(ticket, head.grant, body, probed));
+                return Step::Goes;
+            }
+            (Status::Ok, Stage::Part) => return self.take_part(ticket, head, &body),
+            (Status::Ok, Stage::Prepare { value, .. }) => {
+                return match self.write(ticket, head, &value, &body) {
+                    true => Step::Goes,
+                    false => Step::Nonsense,
+                };
+            }
+            (Status::Absent, Stage::Get(_) | Stage::Delete | Stage::Probe) => Outcome::Absent,
+            (Status::Busy, stage @ (Stage::Get(_) | Stage::Prepare { .. }))
+                if self.is_held_up(&stage) =>
+            {
+                self.again.push_back(Again { ticket, stage });
+                return Step::Goes;
+            }
+            (Status::Absent, _) => return Step::Nonsense,
+            (status, stage) => {
+                if matches!(stage, Stage::Part) {
+                    self.long = None;
+                }
+                return Step::Ended(Err(ClientError::Refused {
+                    status,
+                    text: String::from_utf8_lossy(&body).into_owned(),
+                }));
+            }
+        };
+        Step::Ended(Ok(outcome))
+    }
+
+    /// Whether others are under way for which a call of this kind has to wait.
+    fn is_held_up(&self, stage: &Stage) -> bool {
+        let mut others = self.under_way.values();
+        match stage {
+            Stage::Get(_) => self.long.is_some() || others.any(|other| other.stage.reads_value()),
+            _ => others.any(|other| other.stage.has_grant()),
+        }
+    }
+
+    /// The data phase of RDMP-SA: the value, and behind it the request to make it durable. `false`: the door
+    /// gave no memory.
+    fn write(&mut self, ticket: Ticket, head: &Head, value: &[u8], body: &[u8]) -> bool {
+        let Some(key) = wire::first_word(body) else {
+            return false;
+        };
+        let target = (head.place, key);
+        if self.link.write(self.conn, value, target).is_err() {
+            return false;
+        }
+        let done = Head {
+            grant: head.grant,
+            sum: wire::slot_sum(head.sum, value),
+            ..Head::request(Kind::Done, 0)
+        };
+        let stage = Stage::Put(Way::ServerAssisted);
+        self.send_now(done, ticket, stage, &[], &[]).is_ok()
+    }
+
+    fn ask_for_parts(&mut self) -> Result<(), ClientError> {
+        while self.under_way.len() < self.credits
+            && let Some((ticket, grant, place)) = self.long.as_mut().and_then(Long::next_part)
+        {
+            let part = Head {
+                grant,
+                place,
+                ..Head::request(Kind::Part, 0)
+            };
+            self.send_now(part, ticket, Stage::Part, &[], &[])?;
+        }
+        Ok(())
+    }
+
+    fn take_part(&mut self, ticket: Ticket, head: &Head, body: &[u8]) -> Step {
+        let is_placed = self
+            .long
+            .as_mut()
+            .is_some_and(|long| long.ticket == ticket && long.place(head.place, body));
+        if !is_placed {
+            return Step::Nonsense;
+        }
+        match self.long.take_if(|long| long.is_whole()) {
+            Some(Long { value, probed, .. }) => Step::Ended(Ok(Outcome::Found(value, probed))),
+            None => Step::Goes,
+        }
+    }
+
+    /// Asks again for what the door could not take, in order, as far as nothing holds it up.
+    fn ask_again(&mut self) -> Result<(), ClientError> {
+        while self.under_way.len() < self.credits
+            && let Some(next) = self.again.front()
+            && !self.is_held_up(&next.stage)
+            && let Some(Again { ticket, stage }) = self.again.pop_front()
+        {
+            let (kind, key, value_bytes, expires_at_ms) = match &stage {
+                Stage::Prepare {
+                    key,
+                    value,
+                    expires_at_ms,
+                } => (
+                    Kind::Prepare,
+                    key.clone(),
+                    value.len() as u64,
+                    *expires_at_ms,
+                ),
+                Stage::Get(key) => (Kind::Get, key.clone(), 0, 0),
+                _ => continue,
+            };
+            let head = Head {
+                value_bytes,
+                expires_at_ms,
+                ..Head::request(kind, 0)
+            };
+            self.send_now(head, ticket, stage, &key, &[])?;
+        }
+        Ok(())
+    }
+}
