@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a server may take to answer first, and to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 /// How often it is asked meanwhile.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 

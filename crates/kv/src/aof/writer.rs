@@ -8,7 +8,7 @@ use crate::index::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes of a batch in memory at most; more are written, and synced with the rest.
+/// Bytes of a batch in memory from which on it is written, to be synced with the rest.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// Where an entry will lie, and its bytes in the segment.
@@ -49,7 +49,7 @@ impl Writer {
     /// Adds a key's state to the batch. Nothing may lead there before [`Writer::sync`].
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::Pool`].
+    /// [`Error::NoSpace`]: the segment is full.
     pub(crate) fn append(
         &mut self,
         log: &Log,
@@ -57,9 +57,6 @@ impl Writer {
         said: Said<'_>,
         order: Order,
     ) -> Result<Placed, Error> {
-        if self.batch.len() >= BATCH_BYTES_MAX {
-            self.write()?;
-        }
         let at = self.end();
         let location = location_of(self.last.slot, at.offset)
             .ok_or_else(|| Error::NoSpace("a segment of the log is full".into()))?;
@@ -71,22 +68,10 @@ impl Writer {
     }
 
     /// Adds a removal to the batch, in the segment that there is: this needs no room that was not reserved.
-    ///
-    /// # Errors
-    /// [`Error::Pool`].
-    pub(crate) fn append_removal(
-        &mut self,
-        log: &Log,
-        key: &[u8],
-        order: Order,
-    ) -> Result<(), Error> {
-        if self.batch.len() >= BATCH_BYTES_MAX {
-            self.write()?;
-        }
+    pub(crate) fn append_removal(&mut self, log: &Log, key: &[u8], order: Order) {
         let at = self.end();
         let bytes = entry::encode(&mut self.batch, &log.secret, at, key, Said::Del, order);
         self.last.note_removal(bytes);
-        Ok(())
     }
 
     /// Whether the last segment has entries, of which one has expired by `now` or more than `share` of the
@@ -95,6 +80,17 @@ impl Writer {
         let (garbage, bytes) = (self.last.garbage(now, false), self.last.use_of().0);
         let is_worth_it = self.last.has_expired(now) || garbage as f64 > bytes as f64 * share;
         self.end().offset > HEAD && is_worth_it
+    }
+
+    /// Writes the batch, not durably yet, if it has so much that it should not wait in memory.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Pool`].
+    pub(crate) fn write_if_full(&mut self) -> Result<(), Error> {
+        match self.batch.len() < BATCH_BYTES_MAX {
+            true => Ok(()),
+            false => self.write(),
+        }
     }
 
     /// Whether the last segment is full: [`Writer::next_segment`] comes before the next state.

@@ -19,6 +19,8 @@ pub(crate) struct Counters {
     pub(crate) data_read: AtomicU64,
     pub(crate) log_written: AtomicU64,
     pub(crate) log_waits: AtomicU64,
+    /// Reads that the tier below answered (`tiered`).
+    pub(crate) below_reads: AtomicU64,
     pub(crate) publishing: Publishing,
 }
 

@@ -9,7 +9,7 @@ use super::claim::SCRATCH_KEEP;
 use super::current::locate_at;
 use super::index_error;
 use super::lookup::rehash_all;
-use super::read::What;
+use super::read::{UNIT, What};
 use super::record::{Order, RecordKind};
 use super::session::{Old, PENDING_MAX, Pending, Replaced, ViperSession};
 use crate::aof::is_below;
@@ -197,6 +197,12 @@ impl ViperSession {
         if let Some(old) = write.old() {
             if write.new.is_some() && !old.unmarkable {
                 self.mark_superseded(old)?;
+            }
+            if let (Some(new), Some(below)) = (write.new, &self.engine.below)
+                && !is_below(old.location)
+            {
+                // A key that is overwritten in the pool is in use like one that is read there.
+                below.touch(&self.engine.space, new.get() * UNIT);
             }
             self.count_garbage(old);
             if !old.unmarkable {

@@ -247,6 +247,9 @@ impl ViperSession {
                 bump(&counters.misses, 1);
                 return Ok(None);
             };
+            if manner == Manner::Below {
+                bump(&counters.below_reads, 1);
+            }
             // An edit in place keeps the record's version, so the key's clock is shown.
             let clock = Stripes::version_of(earlier);
             let version = if edited { clock } else { record.stamp.version };

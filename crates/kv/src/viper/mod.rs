@@ -323,7 +323,7 @@ impl Engine for Viper {
             stats.used_bytes += self.space.geometry.block_bytes;
         }
         if let Some(below) = &self.below {
-            below.fill(&mut stats.own);
+            below.fill(&mut stats.own, self.base.sum(|of| &of.below_reads));
         }
         self.recovery.lock().fill(&mut stats);
         stats.verification = self.verification.progress();

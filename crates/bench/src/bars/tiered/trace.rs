@@ -68,7 +68,6 @@ fn ask(
             asker.ask(&mut *client, *step)?;
             continue;
         }
-        // What is being cleaned or buried meanwhile reads the log, too: a few more misses than there are.
         let before = bed.count("tier2_reads")?;
         asker.ask(&mut *client, *step)?;
         gets += 1;

@@ -122,6 +122,13 @@ impl Ages {
                 .is_some_and(|age| age.read[word].load(Ordering::Relaxed) & bit != 0)
     }
 
+    /// Whether users filled a block, so that it goes before most others. (After a restart nobody knows, and no
+    /// block counts as one.)
+    pub(in crate::viper) fn is_trial(&self, block: u32) -> bool {
+        let is_trial = |age: &Age| !age.is_kept.load(Ordering::Relaxed);
+        self.policy == Policy::S3Fifo && self.find(block).is_some_and(is_trial)
+    }
+
     /// The blocks to evict from, at most `count`; the first to go is the last.
     pub(in crate::viper) fn victims(&self, space: &Space, count: usize) -> Vec<u32> {
         let (mut trial, mut kept) = (Vec::new(), Vec::new());
@@ -131,10 +138,8 @@ impl Ages {
                 continue;
             }
             let turn = self.turn_of(block);
-            let is_trial = |age: &Age| !age.is_kept.load(Ordering::Relaxed);
-            match self.policy == Policy::S3Fifo && self.find(block).is_some_and(is_trial) {
+            match self.is_trial(block) {
                 true => trial.push((turn, block)),
-                // After a restart nobody knows, and all are kept ones.
                 false => kept.push((turn, block)),
             }
         }

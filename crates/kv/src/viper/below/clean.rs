@@ -164,7 +164,8 @@ impl Below {
                     if viper.is_expired(one.expires_at_ms)
                         && viper.points_to(&session.slot, one.hash, from) =>
                 {
-                    batch.expire(one.hash, &one.key, one.order, from)
+                    batch.expire(one.hash, &one.key, one.order, from);
+                    Ok(())
                 }
                 (Some(value), Some(from)) if viper.points_to(&session.slot, one.hash, from) => {
                     debug_assert!(

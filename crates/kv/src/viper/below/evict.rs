@@ -25,6 +25,9 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+/// Swings whose entries of the index are fetched while the ones before them are done.
+const SWINGS_AHEAD: usize = 8;
+
 /// A state that was appended, and where the index is to lead to it.
 struct Swing {
     hash: KeyHash,
@@ -172,25 +175,23 @@ impl<'a> Batch<'a> {
         }
         self.clock = self.clock.max(order.0);
         bump(&self.below.counters.removals, 1);
-        self.tail.writer.append_removal(&self.below.log, key, order)
+        self.tail.writer.append_removal(&self.below.log, key, order);
+        Ok(())
     }
 
     /// Appends the removal of a held key whose entry has expired. The index leads there until the removal
     /// counts: a key that it does not have is written without a word about the log.
-    ///
-    /// # Errors
-    /// [`Error::Pool`].
     pub(in crate::viper) fn expire(
         &mut self,
         hash: KeyHash,
         key: &[u8],
         order: Order,
         from: Location,
-    ) -> Result<(), Error> {
+    ) {
         self.clock = self.clock.max(order.0);
         self.expired.push(Expired { hash, from });
         bump(&self.below.counters.removals, 1);
-        self.tail.writer.append_removal(&self.below.log, key, order)
+        self.tail.writer.append_removal(&self.below.log, key, order);
     }
 
     /// Notes that everything in a block was moved or appended.
@@ -271,7 +272,11 @@ impl<'a> Batch<'a> {
     /// Lets the index lead to what was appended. Whether all of it was still the state of its key.
     fn swing(&mut self, viper: &Viper, session: &mut ViperSession) -> Result<bool, Error> {
         let mut is_whole = true;
-        for swing in std::mem::take(&mut self.swings) {
+        let swings = std::mem::take(&mut self.swings);
+        for (number, swing) in swings.iter().enumerate() {
+            if let Some(later) = swings.get(number + SWINGS_AHEAD) {
+                viper.index.prefetch(later.hash);
+            }
             let stripe = viper.stripe(swing.hash);
             session.acquire(stripe)?;
             // The entry is synced, which is what a fence is to a record.
@@ -280,7 +285,6 @@ impl<'a> Batch<'a> {
                 .index
                 .replace(swing.hash, swing.from, swing.to, &synced);
             let counters = &self.below.counters;
-            let mut outcome = Ok(());
             if is_swung {
                 if !is_below(swing.from) && !viper.durable_at_fence {
                     // Older records of the key need their marks from here on: the log is read after the pool.
@@ -306,15 +310,13 @@ impl<'a> Batch<'a> {
                 // The state that replaced one of the log covers it, wherever in the log that was.
                 if !is_below(swing.from) {
                     is_whole = false;
-                    let key = &self.keys[swing.key];
-                    outcome = self
-                        .tail
+                    let key = &self.keys[swing.key.clone()];
+                    self.tail
                         .writer
                         .append_removal(&self.below.log, key, swing.order);
                 }
             }
             session.give_back(stripe);
-            outcome?;
             if is_swung && let Some(chain) = swing.chain {
                 viper.retire_chain(chain);
             }

@@ -56,6 +56,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const PLACE_AT: u64 = ROOT_AT + 1024;
 const _: () = assert!(PLACE_AT + HINT_BYTES as u64 <= ROOT_AT + ROOT_BYTES);
 
+/// Share of the pool that may be garbage, beside what is free, before blocks are compacted.
+const GARBAGE_MAX: f64 = 0.02;
+
 /// The tier below.
 pub(super) struct Below {
     pub(super) log: Log,
@@ -97,7 +100,6 @@ pub(super) struct Counters {
     pub(super) removals: AtomicU64,
     pub(super) syncs: AtomicU64,
     pub(super) promoted: AtomicU64,
-    pub(super) reads: AtomicU64,
     pub(super) cleaned_bytes: AtomicU64,
 }
 
@@ -247,8 +249,10 @@ impl Below {
         }
     }
 
-    /// Begins the next segment if the last one is full. No lock on a key is held: this syncs.
+    /// Writes what fills a buffer, and begins the next segment if the last one is full. No lock on a key is
+    /// held: this takes a millisecond, or syncs.
     fn make_segment(&self, tail: &mut Tail, session: &mut ViperSession) -> Result<(), Error> {
+        tail.writer.write_if_full()?;
         match tail.writer.is_at_end(&self.log) {
             true => self.begin_segment(tail, session),
             false => Ok(()),
@@ -303,7 +307,6 @@ impl Below {
         location: Location,
         scratch: &mut Vec<u8>,
     ) -> Result<Record, Error> {
-        bump(&self.counters.reads, 1);
         let entry = self.log.read(location, scratch)?;
         let state = entry.and_then(|entry| Some((entry.value.clone()?, entry)));
         // Segments are removed only after readers have gone.
@@ -338,6 +341,12 @@ impl Below {
         Ok(is_of_key.then_some(record))
     }
 
+    /// The share of the pool that may be free, or garbage of blocks that do not go soon, before compaction
+    /// makes room instead of eviction. What is unused cannot be hit.
+    pub(super) fn unused_max(&self, threshold: f64) -> f64 {
+        threshold.min(self.free + GARBAGE_MAX)
+    }
+
     /// Notes that the record at byte `at` of the pool was read. Whether it is to be written again for that.
     #[inline]
     pub(super) fn touch(&self, space: &Space, at: u64) -> bool {
@@ -349,8 +358,8 @@ impl Below {
         self.ages.is_old(space, block)
     }
 
-    /// As INFO shows it.
-    pub(super) fn fill(&self, own: &mut Vec<(&'static str, Option<u64>)>) {
+    /// As INFO shows it; `reads` were answered by the log.
+    pub(super) fn fill(&self, own: &mut Vec<(&'static str, Option<u64>)>, reads: u64) {
         let count = |counter: &AtomicU64| Some(counter.load(Ordering::Relaxed));
         let (bytes, stale, segments) = self.log.use_of();
         let Counters {
@@ -360,7 +369,6 @@ impl Below {
             removals,
             syncs,
             promoted,
-            reads,
             cleaned_bytes,
         } = &self.counters;
         own.extend([
@@ -368,7 +376,7 @@ impl Below {
             ("tier2_stale_bytes", Some(stale)),
             ("tier2_segments", Some(segments)),
             ("tier2_syncs", count(syncs)),
-            ("tier2_reads", count(reads)),
+            ("tier2_reads", Some(reads)),
             ("tier2_removals", count(removals)),
             ("evicted_records", count(evicted)),
             ("evicted_bytes", count(evicted_bytes)),

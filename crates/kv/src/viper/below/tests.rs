@@ -50,6 +50,39 @@ fn compare(store: &Store, model: &HashMap<Vec<u8>, Vec<u8>>) {
     assert_eq!(met, model.len());
 }
 
+/// A key that is overwritten in the pool is in use like one that is read there; one that was written once
+/// leaves with its block.
+#[test]
+fn what_is_overwritten_stays_and_what_is_written_once_leaves() {
+    const FEW: u32 = 50;
+    let directory = TempDir::new_in("/dev/shm").unwrap();
+    let store = open(directory.path());
+    let mut session = store.session().unwrap();
+    let mut put = |numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            session.put(&number.to_le_bytes(), &[7; 200]).unwrap();
+        }
+    };
+    put(0..20_000);
+    let [twice, once] = [30_000, 40_000].map(|from| from..from + FEW);
+    put(twice.clone());
+    put(twice.clone());
+    put(once.clone());
+    // These pass through the pool.
+    put(50_000..60_000);
+    let mut below = |numbers: std::ops::Range<u32>| {
+        let reads = |store: &Store| store.stats().own("tier2_reads").unwrap();
+        let before = reads(&store);
+        for number in numbers {
+            assert!(session.get(&number.to_le_bytes()).unwrap().is_some());
+        }
+        reads(&store) - before
+    };
+    let (twice, once) = (below(twice), below(once));
+    println!("{twice} of {FEW} that were overwritten left, {once} of {FEW} that were not");
+    assert!(twice < 5 && once > 45);
+}
+
 #[test]
 fn a_store_larger_than_its_pool_keeps_everything() {
     let directory = TempDir::new_in("/dev/shm").unwrap();

@@ -215,12 +215,20 @@ impl Compactor {
 
 /// The blocks of the next generation, the first one last.
 fn chosen(viper: &Viper, goal: Goal) -> Vec<u32> {
+    let threshold = viper.compaction.threshold;
     match (goal, &viper.below) {
         (Goal::Evict, Some(below)) => {
             let count = picker::evicted_at_once(&viper.space);
             below.ages.victims(&viper.space, count)
         }
-        _ => victims(&viper.space, goal, viper.compaction.threshold),
+        // What was written last is most of the garbage soon, and what of it is not read leaves: neither is
+        // worth moving. Moved records would also count as kept ones.
+        (Goal::Room, Some(below)) => {
+            victims(&viper.space, goal, below.unused_max(threshold), |block| {
+                below.ages.is_trial(block)
+            })
+        }
+        _ => victims(&viper.space, goal, threshold, |_| false),
     }
 }
 
@@ -368,6 +376,14 @@ mod tests {
             }
         }
         session.commit_pending().unwrap();
+    }
+
+    #[test]
+    fn spared_blocks_are_not_chosen() {
+        let viper = viper();
+        overwrite_a_few_blocks(&viper);
+        let chosen = |spares: bool| victims(&viper.space, Goal::Room, 0.05, |_| spares);
+        assert!(!chosen(false).is_empty() && chosen(true).is_empty());
     }
 
     /// A reader that found a location before compaction moved its record may still read there. The block

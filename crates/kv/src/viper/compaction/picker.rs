@@ -44,8 +44,9 @@ impl Room {
     }
 }
 
-/// The pool's room, and its sealed blocks with at least the share `least` of garbage, as (garbage, block).
-fn survey(space: &Space, least: f64) -> (Room, Vec<(u32, u32)>) {
+/// The pool's room, and its sealed blocks with at least the share `least` of garbage, as (garbage, block). The
+/// garbage of spared blocks is not looked at.
+fn survey(space: &Space, least: f64, spared: impl Fn(u32) -> bool) -> (Room, Vec<(u32, u32)>) {
     let mut found: Vec<(u32, u32)> = Vec::new();
     let mut room = Room::default();
     for block in space.blocks.all() {
@@ -60,7 +61,7 @@ fn survey(space: &Space, least: f64) -> (Room, Vec<(u32, u32)>) {
         }
         match info.state {
             State::Free => room.unused += bytes,
-            State::Sealed => {
+            State::Sealed if !spared(block) => {
                 let garbage = entry.garbage();
                 room.unused += u64::from(garbage);
                 if f64::from(garbage) >= bytes as f64 * least {
@@ -73,13 +74,18 @@ fn survey(space: &Space, least: f64) -> (Room, Vec<(u32, u32)>) {
     (room, found)
 }
 
-/// Blocks to compact for `goal`, the one with the most garbage last.
-pub(in crate::viper) fn victims(space: &Space, goal: Goal, threshold: f64) -> Vec<u32> {
+/// Blocks to compact for `goal`, none of them spared, the one with the most garbage last.
+pub(in crate::viper) fn victims(
+    space: &Space,
+    goal: Goal,
+    threshold: f64,
+    spared: impl Fn(u32) -> bool,
+) -> Vec<u32> {
     let least = match goal {
         Goal::Threshold => threshold,
         Goal::Room | Goal::Dense | Goal::Evict => threshold.min(DENSE),
     };
-    let (room, mut found) = survey(space, least);
+    let (room, mut found) = survey(space, least, spared);
     if goal == Goal::Room {
         if !room.is_over(threshold) {
             return Vec::new();
@@ -107,7 +113,7 @@ pub(in crate::viper) fn evicted_at_once(space: &Space) -> usize {
 /// the pool still grows where compaction cannot make room.
 pub(in crate::viper) fn growth(space: &Space, threshold: f64) -> u64 {
     let step = space.blocks.step();
-    let (room, _) = survey(space, 1.0);
+    let (room, _) = survey(space, 1.0, |_| false);
     let blocks = room.until(threshold) / space.geometry.block_bytes;
     blocks.clamp((step / 8).max(1), step)
 }

@@ -296,6 +296,15 @@ fn leave_locked(
     this: &Move<'_>,
     batch: &mut Batch<'_>,
 ) -> Result<Option<Pending>, Error> {
+    let record = &this.live.record;
+    let is_edited = this.block.kind == Kind::FixedEdited;
+    if !is_edited && !record.kind.is_chained() && !viper.is_expired(record.expires_at_ms) {
+        // It is as it was when its block was copied and verified.
+        let old = unchanged(&viper.space, this)?;
+        let value = this.bytes.get(record.value()).unwrap_or(&[]);
+        batch.append(&this.victim(viper, &old, value, record.expires_at_ms))?;
+        return Ok(None);
+    }
     // Read under the lock: an in-place update may have changed the value since the block was copied.
     let Some((old, record)) = session.find(this.live.hash, this.key)? else {
         return Ok(None);
@@ -307,15 +316,7 @@ fn leave_locked(
     }
     let mut value = Vec::new();
     session.value_of(&record, &mut value)?;
-    batch.append(&Victim {
-        hash: this.live.hash,
-        key: this.key,
-        value: &value,
-        expires_at_ms: record.expires_at_ms,
-        order: next_stamp(viper, this, &old),
-        from: old.location,
-        chain: old.chain,
-    })?;
+    batch.append(&this.victim(viper, &old, &value, record.expires_at_ms))?;
     Ok(None)
 }
 
@@ -479,6 +480,25 @@ impl<'a> Move<'a> {
             stripe: viper.stripe(live.hash),
             key,
             bytes,
+        }
+    }
+
+    /// The state of its key, of which `old` is the record.
+    fn victim<'b>(
+        &'b self,
+        viper: &Viper,
+        old: &Old,
+        value: &'b [u8],
+        expires_at_ms: u64,
+    ) -> Victim<'b> {
+        Victim {
+            hash: self.live.hash,
+            key: self.key,
+            value,
+            expires_at_ms,
+            order: next_stamp(viper, self, old),
+            from: old.location,
+            chain: old.chain,
         }
     }
 
