@@ -91,18 +91,28 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     if arguments.salvage {
         tell_damage(&store);
     }
+    let server = Server::start(store.clone(), settings.server).context("server")?;
     let door = settings
         .fabric
         .map(|address| {
             let fabric = everdram_fabric::Settings {
-                password: settings.server.password.clone(),
+                password: server.password(),
                 ..everdram_fabric::Settings::default()
             };
             Door::start(&store, &address, fabric)
         })
-        .transpose()
-        .context("fabric door")?;
-    let server = Server::start(store.clone(), settings.server).context("server")?;
+        .transpose();
+    let door = match door {
+        Ok(door) => door,
+        Err(error) => {
+            server.shutdown_handle().shutdown();
+            let _ = server.wait();
+            return Err(error).context("fabric door");
+        }
+    };
+    if let Some(door) = &door {
+        server.tell_of_fabric(door.info());
+    }
     end_on_request(&server, signals, arguments.until_stdin_closes)?;
     announce(arguments, &settings.pool, &store, &server, door.as_ref())?;
     let ended = server.wait();

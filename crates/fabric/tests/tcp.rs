@@ -1,6 +1,7 @@
 //! The door over libfabric's provider `tcp`, on loopback. Without libfabric nothing is tested, and the tests
 //! say so.
 
+use everdram::password::Password;
 use everdram::{Medium, MediumChoice, Options, Store};
 use everdram_fabric::{
     Client, ClientError, ClientOptions, Door, INLINE_BYTES, Outcome, Settings, Status,
@@ -184,7 +185,7 @@ fn a_client_that_vanishes_with_a_value_half_written_changes_nothing() {
 #[test]
 fn a_wrong_password_and_no_door_say_so() {
     let settings = Settings {
-        password: Some("secret".into()),
+        password: Password::new(Some(b"secret".to_vec())),
         ..Settings::default()
     };
     let Some(fixture) = Fixture::new(Medium::Emulated, settings) else {

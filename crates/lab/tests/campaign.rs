@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// Runs of each medium and profile, without optimisation; there are at least so many.
 const RUNS: u64 = 2;
 /// Seconds for each engine.
-const SECONDS: u64 = 25;
+const SECONDS: u64 = 18;
 
 fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name)

@@ -226,7 +226,7 @@ impl Bench {
             slowlog_max_len
         );
         let password = self.shared.settings.password.clone();
-        config.set_password(password.map(String::into_bytes));
+        config.password.set(password.map(String::into_bytes));
     }
 }
 

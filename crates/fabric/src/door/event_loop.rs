@@ -260,7 +260,7 @@ impl EventLoop {
             is_uncommitted: self.is_uncommitted,
             bodies: &mut self.bodies,
             landed: &mut self.landed,
-            password: self.shared.settings.password.as_deref().map(str::as_bytes),
+            password: &self.shared.settings.password,
             acknowledgement: &self.shared.acknowledgement,
             counters: &mailbox.counters,
         };

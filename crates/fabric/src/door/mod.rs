@@ -18,6 +18,7 @@ use crate::link::{Link, LinkError, Listen};
 use event_loop::{EventLoop, Mailbox};
 use everdram::Store;
 use everdram::engine::Engine;
+use everdram::password::Password;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -34,8 +35,8 @@ const LISTENER_MAX: Duration = Duration::from_secs(2);
 pub struct Settings {
     /// Event loops; each takes one session of the store. 1 by default.
     pub loops: usize,
-    /// What clients must know; `None`: nothing.
-    pub password: Option<String>,
+    /// What clients must know. The other doors of the store may share it.
+    pub password: Password,
     /// Connections at once; more are refused. 10,000 by default.
     pub connections_max: usize,
     /// How long replies that wait for durability are given to leave when the door stops. 1 s by default.
@@ -46,7 +47,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             loops: 1,
-            password: None,
+            password: Password::default(),
             connections_max: 10_000,
             drain_timeout: Duration::from_secs(1),
         }
@@ -109,6 +110,19 @@ struct Shared {
     is_stopping: AtomicBool,
 }
 
+impl Shared {
+    fn stats(&self) -> DoorStats {
+        let mut stats = DoorStats {
+            connections: self.connections.load(Ordering::Relaxed),
+            ..DoorStats::default()
+        };
+        for mailbox in &self.mailboxes {
+            mailbox.counters.add_to(&mut stats);
+        }
+        stats
+    }
+}
+
 /// An open door. Dropping it closes the door.
 pub struct Door {
     shared: Arc<Shared>,
@@ -125,11 +139,7 @@ impl Door {
     pub fn start(store: &Store, address: &str, settings: Settings) -> Result<Door, StartError> {
         let place = libfabric::Place::parse(address)
             .ok_or_else(|| StartError::Address(address.to_owned()))?;
-        let has_password = settings
-            .password
-            .as_deref()
-            .is_some_and(|one| !one.is_empty());
-        if !has_password && !place.address.ip().is_loopback() {
+        if !settings.password.is_set() && !place.address.ip().is_loopback() {
             return Err(StartError::Open(address.to_owned()));
         }
         let listen = |error| StartError::Listen {
@@ -165,9 +175,8 @@ impl Door {
         store: &Store,
         ear: Box<dyn Listen>,
         links: Vec<Box<dyn Link>>,
-        mut settings: Settings,
+        settings: Settings,
     ) -> Result<Door, StartError> {
-        settings.password = settings.password.filter(|password| !password.is_empty());
         let engine = Arc::clone(store.engine());
         let shared = Arc::new(Shared {
             acknowledgement: store.report().acknowledgement.clone(),
@@ -222,14 +231,36 @@ impl Door {
     /// Counters since the start.
     #[must_use]
     pub fn stats(&self) -> DoorStats {
-        let mut stats = DoorStats {
-            connections: self.shared.connections.load(Ordering::Relaxed),
-            ..DoorStats::default()
-        };
-        for mailbox in &self.shared.mailboxes {
-            mailbox.counters.add_to(&mut stats);
+        self.shared.stats()
+    }
+
+    /// The door as INFO of the Redis door tells of it: names and numbers, and nothing once it is closed.
+    pub fn info(&self) -> impl Fn() -> Vec<(&'static str, String)> + Send + Sync + 'static {
+        let (shared, address) = (Arc::downgrade(&self.shared), self.address.clone());
+        move || {
+            let Some(shared) = shared.upgrade() else {
+                return Vec::new();
+            };
+            let DoorStats {
+                connections,
+                accepted,
+                expelled,
+                requests,
+                written,
+            } = shared.stats();
+            let mut info = vec![("fabric_address", address.clone())];
+            info.extend(
+                [
+                    ("fabric_connections", connections),
+                    ("fabric_accepted", accepted),
+                    ("fabric_expelled", expelled),
+                    ("fabric_requests", requests),
+                    ("fabric_values_written_by_clients", written),
+                ]
+                .map(|(name, count)| (name, count.to_string())),
+            );
+            info
         }
-        stats
     }
 
     /// Closes the door: replies that wait for durability leave, for a while, and all connections are closed.

@@ -9,6 +9,7 @@ use super::grants::Grant;
 use crate::link::{Conn, Link, LinkError};
 use crate::wire::{Head, INLINE_BYTES, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX, slot_sum};
 use everdram::engine::EngineSession;
+use everdram::password::Password;
 use everdram::{Error, Ticket};
 use std::ops::Range;
 
@@ -38,7 +39,7 @@ pub(super) struct Tools<'a> {
     pub(super) bodies: &'a mut Vec<u8>,
     /// For values that are copied out of exposed memory.
     pub(super) landed: &'a mut Vec<u8>,
-    pub(super) password: Option<&'a [u8]>,
+    pub(super) password: &'a Password,
     pub(super) acknowledgement: &'a str,
     pub(super) counters: &'a Counters,
 }
@@ -105,10 +106,7 @@ impl Tools<'_> {
     }
 
     fn hello(&mut self, connection: &mut Connection, head: &Head, body: &[u8]) -> Reply {
-        let is_right = self
-            .password
-            .is_none_or(|password| everdram::password::is_same(password, body));
-        if !is_right {
+        if !self.password.accepts(body) {
             connection.is_denied = true;
             return self.refuse(head, Status::Denied, "wrong password");
         }

@@ -4,6 +4,7 @@ use super::*;
 use crate::client::{Client, ClientError, ClientOptions, Outcome, Way};
 use crate::link::{Conn, Event};
 use crate::wire::{self, Head, INLINE_BYTES, Kind, Status, VALUE_BYTES_MAX};
+use everdram::password::Password;
 use everdram::{Medium, MediumChoice, Options};
 use std::collections::BTreeMap;
 use tempfile::TempDir;
@@ -330,8 +331,9 @@ fn a_part_is_not_shown_before_the_first() {
 
 #[test]
 fn a_password_is_asked_for() {
+    let password = Password::new(Some(b"secret".to_vec()));
     let settings = Settings {
-        password: Some("secret".into()),
+        password: password.clone(),
         ..Settings::default()
     };
     let fixture = Fixture::new(settings);
@@ -354,6 +356,10 @@ fn a_password_is_asked_for() {
         assert!(is_denied, "{refused}");
     }
     with(Some("secret")).unwrap().put(b"k", b"v").unwrap();
+    // Another door may change it.
+    password.set(Some(b"other".to_vec()));
+    assert!(with(Some("secret")).is_err());
+    with(Some("other")).unwrap().put(b"k", b"v").unwrap();
     let mut raw = fixture.raw();
     raw.send(Head::request(Kind::Get, 1), b"k", &[]);
     assert!(

@@ -133,7 +133,7 @@ static PARAMETERS: [Parameter; 41] = [
     Parameter {
         name: "requirepass",
         read: |s| {
-            if s.config.has_password() {
+            if s.config.password.is_set() {
                 "(set)".into()
             } else {
                 String::new()
@@ -394,7 +394,7 @@ fn apply(shared: &Shared, change: Checked) {
     match change {
         Checked::Nothing => {}
         Checked::Number(apply, number) => apply(shared, number),
-        Checked::Password(password) => shared.config.set_password(password),
+        Checked::Password(password) => shared.config.password.set(password),
         Checked::OutputLimits(hard, soft, seconds) => {
             shared.config.output_hard_bytes.store(hard, Relaxed);
             shared.config.output_soft_bytes.store(soft, Relaxed);

@@ -50,7 +50,7 @@ pub(crate) fn quit(ctx: &mut Context<'_>) {
 }
 
 pub(crate) fn reset(ctx: &mut Context<'_>) {
-    ctx.client.reset(!ctx.shared.config.has_password());
+    ctx.client.reset(!ctx.shared.config.password.is_set());
     ctx.reply.switch(false);
     ctx.reply.simple("RESET");
 }
@@ -61,7 +61,7 @@ pub(crate) fn auth(ctx: &mut Context<'_>) {
         3 => (ctx.args.get(1), ctx.args.get(2)),
         _ => return ctx.reply.error("ERR syntax error"),
     };
-    if ctx.args.len() == 2 && !ctx.shared.config.has_password() {
+    if ctx.args.len() == 2 && !ctx.shared.config.password.is_set() {
         return ctx.reply.error(
             "ERR AUTH <password> called without any password configured for the default user. \
              Are you sure your configuration is correct?",
@@ -76,7 +76,7 @@ pub(crate) fn auth(ctx: &mut Context<'_>) {
 
 /// There is one user. The password is compared in any case, so that the time reveals nothing about names.
 fn authenticate(ctx: &mut Context<'_>, user: &[u8], password: &[u8]) -> bool {
-    let accepted = ctx.shared.config.accepts(password) & (user == b"default");
+    let accepted = ctx.shared.config.password.accepts(password) & (user == b"default");
     if accepted {
         ctx.client.authenticated = true;
     } else {

@@ -13,12 +13,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 type Section = fn(&Shared, &mut Lines);
 
 /// All sections in order, and whether INFO without arguments shows them.
-const SECTIONS: [(&str, bool, Section); 13] = [
+const SECTIONS: [(&str, bool, Section); 14] = [
     ("server", true, server),
     ("clients", true, clients),
     ("memory", true, memory),
     ("persistence", true, persistence),
     ("everdram", true, everdram),
+    ("fabric", true, fabric),
     ("stats", true, stats),
     ("replication", true, replication),
     ("cpu", true, cpu),
@@ -103,6 +104,17 @@ fn server(shared: &Shared, lines: &mut Lines) {
     lines.add("hz", 10);
     lines.add("config_file", "");
     lines.add("event_loops", shared.mailboxes().len());
+}
+
+/// The door for clients of a fabric.
+fn fabric(shared: &Shared, lines: &mut Lines) {
+    let Some(info) = shared.fabric.get() else {
+        return lines.add("fabric_enabled", 0);
+    };
+    lines.add("fabric_enabled", 1);
+    info()
+        .iter()
+        .for_each(|(name, value)| lines.add(name, value));
 }
 
 fn clients(shared: &Shared, lines: &mut Lines) {

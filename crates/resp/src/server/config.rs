@@ -1,8 +1,8 @@
 //! Settings that CONFIG SET may change at run time. Paths and addresses are not among them.
 
 use super::settings::{Limits, Settings};
-use parking_lot::RwLock;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use everdram::password::Password;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
 
 pub(crate) struct Config {
     pub(crate) maxclients: AtomicUsize,
@@ -15,8 +15,8 @@ pub(crate) struct Config {
     pub(crate) output_soft_s: AtomicU64,
     pub(crate) slowlog_slower_than_us: AtomicI64,
     pub(crate) slowlog_max_len: AtomicUsize,
-    password: RwLock<Option<Vec<u8>>>,
-    has_password: AtomicBool,
+    /// Shared with the other doors of the store.
+    pub(crate) password: Password,
 }
 
 impl Config {
@@ -39,29 +39,7 @@ impl Config {
             output_soft_s: AtomicU64::new(settings.limits.output_soft_time.as_secs()),
             slowlog_slower_than_us: AtomicI64::new(settings.slowlog_slower_than_us),
             slowlog_max_len: AtomicUsize::new(settings.slowlog_max_len),
-            has_password: AtomicBool::new(password.is_some()),
-            password: RwLock::new(password),
+            password: Password::new(password),
         }
-    }
-
-    pub(crate) fn has_password(&self) -> bool {
-        self.has_password.load(Relaxed)
-    }
-
-    /// Takes effect for later authentications. `None` = no password.
-    pub(crate) fn set_password(&self, password: Option<Vec<u8>>) {
-        let mut current = self.password.write();
-        self.has_password.store(password.is_some(), Relaxed);
-        *current = password;
-    }
-
-    /// Whether `offered` is the password; without a password, any is accepted. The time depends only on the
-    /// length of `offered`.
-    pub(crate) fn accepts(&self, offered: &[u8]) -> bool {
-        let password = self.password.read();
-        let Some(password) = password.as_deref() else {
-            return true;
-        };
-        everdram::password::is_same(password, offered)
     }
 }

@@ -270,7 +270,7 @@ impl Listener {
         shared.accepted.fetch_add(1, Relaxed);
         shared.connected.fetch_add(1, Relaxed);
         shared.remember(&peer);
-        let authenticated = !shared.config.has_password();
+        let authenticated = !shared.config.password.is_set();
         shared.send(worker, Message::Accept(stream, peer, authenticated));
     }
 }

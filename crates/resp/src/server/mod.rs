@@ -13,6 +13,7 @@ use crate::connection::peer::Peer;
 use config::Config;
 use everdram::Store;
 use everdram::engine::Engine;
+use everdram::password::Password;
 use everdram::stats::Report;
 use listener::{Listener, Sockets};
 use mio::Poll;
@@ -23,11 +24,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
 use syncer::SyncRequest;
 use worker::{Mailbox, Message, Worker};
+
+/// Names and numbers of another door to the same store, as INFO shows them.
+type FabricInfo = Box<dyn Fn() -> Vec<(&'static str, String)> + Send + Sync>;
 
 /// State shared by all connections.
 pub(crate) struct Shared {
@@ -50,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) buffered: AtomicUsize,
     /// Connections closed because the total was too large.
     pub(crate) evicted: AtomicU64,
+    /// What INFO tells of the door for a fabric, if there is one.
+    pub(crate) fabric: OnceLock<FabricInfo>,
     peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
     mailboxes: Vec<Mailbox>,
     listener: mio::Waker,
@@ -79,6 +85,7 @@ impl Shared {
             wrong_passwords: AtomicU64::new(0),
             buffered: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
+            fabric: OnceLock::new(),
             peers: Mutex::default(),
             mailboxes,
             listener,
@@ -282,6 +289,20 @@ impl Server {
     #[must_use]
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// The password that clients must know: other doors of the store share it, so that CONFIG SET reaches them.
+    #[must_use]
+    pub fn password(&self) -> Password {
+        self.shared.config.password.clone()
+    }
+
+    /// Says what INFO tells of the door for a fabric: names and numbers. The first call counts.
+    pub fn tell_of_fabric(
+        &self,
+        info: impl Fn() -> Vec<(&'static str, String)> + Send + Sync + 'static,
+    ) {
+        let _ = self.shared.fabric.set(Box::new(info));
     }
 
     /// A handle that stops this server.

@@ -297,9 +297,8 @@ fn leave_locked(
     batch: &mut Batch<'_>,
 ) -> Result<Option<Pending>, Error> {
     let record = &this.live.record;
-    let is_edited = this.block.kind == Kind::FixedEdited;
-    if !is_edited && !record.kind.is_chained() && !viper.is_expired(record.expires_at_ms) {
-        // It is as it was when its block was copied and verified.
+    let is_as_copied = this.block.kind != Kind::FixedEdited && !record.kind.is_chained();
+    if is_as_copied && !viper.is_expired(record.expires_at_ms) {
         let old = unchanged(&viper.space, this)?;
         let value = this.bytes.get(record.value()).unwrap_or(&[]);
         batch.append(&this.victim(viper, &old, value, record.expires_at_ms))?;
