@@ -68,13 +68,14 @@ mod wait;
 
 #[doc(hidden)]
 pub use abi::{Layout, layouts};
-pub use area::Area;
+pub use area::{Access, Area};
 pub use domain::Waker;
 pub use error::{Error, LoadError};
 pub use info::{Provider, providers};
 pub use library::{Library, library};
 pub use listener::{Incoming, Listener};
 pub use port::{Buffer, Conn, Port, Sizes};
+pub use transfer::Completion;
 pub use wait::Event;
 
 /// Ports and requests move between threads, and wakers are shared by them.

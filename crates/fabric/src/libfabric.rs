@@ -186,6 +186,8 @@ impl Link for Port {
         (address, key): (u64, u64),
     ) -> Result<(), LinkError> {
         let conn = sys::Conn(conn.0);
-        Ok(self.port.write(conn, &[bytes], address, key, 0)?)
+        Ok(self
+            .port
+            .write(conn, &[bytes], address, key, 0, sys::Completion::Sent)?)
     }
 }
