@@ -91,7 +91,7 @@ pub(crate) unsafe fn copy_shared(mut from: *mut u8, into: &mut [u8]) {
         // SAFETY: eight bytes of the source, aligned by `align_offset`, and accessed through atomics only
         // (caller).
         let from_word = unsafe { AtomicU64::from_ptr(from.cast()) };
-        word.copy_from_slice(&from_word.load(Ordering::Relaxed).to_ne_bytes());
+        word.copy_from_slice(&u64::from_le(from_word.load(Ordering::Relaxed)).to_le_bytes());
         from = from.wrapping_add(8);
     }
     // SAFETY: the last bytes of the source, of which the caller says so.

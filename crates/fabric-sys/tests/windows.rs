@@ -7,10 +7,13 @@ mod support;
 
 use everdram_fabric_sys::{Access, Completion, Conn, Event, Port};
 use everdram_pm::{Pool, Window};
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::thread;
 use std::time::{Duration, Instant};
-use support::{PATIENCE, SIZES, Side, pair};
+use support::{PATIENCE, SIZES, Side, loaded, pair, provider};
 
 /// A window of a new pool.
 fn window(bytes: u64) -> Arc<Window> {
@@ -96,6 +99,70 @@ fn a_durable_write_is_in_the_pool_when_it_completes() {
         assert_eq!(durable, (0..20).map(|at| 2 * at + 1).collect::<Vec<_>>());
         assert_eq!(shown(&window, 0, 64), [39; 64]);
     });
+}
+
+/// The completion of a durable write comes from the target: while its port stands still there is none.
+#[test]
+fn a_durable_write_waits_for_the_other_side() {
+    let (give, take) = channel::<(u64, u64)>();
+    let (tell, told) = channel::<()>();
+    let serve = move |side: &mut Side, conn: Conn| {
+        let area = side
+            .port
+            .expose_window(conn, &window(4096), Access::Write)
+            .unwrap();
+        give.send((area.address, area.key)).unwrap();
+        // Nothing moves here meanwhile.
+        told.recv_timeout(PATIENCE).unwrap();
+        side.closed(conn);
+    };
+    pair(SIZES, 4, serve, |side, conn| {
+        let (address, key) = take.recv_timeout(PATIENCE).unwrap();
+        for (token, how) in [(1, Completion::Sent), (2, Completion::Durable)] {
+            side.port
+                .write(conn, &[&[1; 64]], address, key, token, how)
+                .unwrap();
+        }
+        written(side, 1);
+        assert!(side.within(Duration::from_millis(50)).is_none());
+        tell.send(()).unwrap();
+        written(side, 2);
+    });
+}
+
+/// The flag goes over the wire, so that the target's provider flushes: an answer alone would not show that. A
+/// hand-made target of provider `tcp` looks at it (bit 3, `XNET_COMMIT_COMPLETE`).
+#[test]
+fn a_durable_write_asks_the_target_for_a_commit() {
+    let Some(library) = loaded() else { return };
+    if provider() != "tcp" {
+        return println!("skipped: only the wire of `tcp` is known here");
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let target = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut request = [0; 32];
+        stream.read_exact(&mut request).unwrap();
+        let mut answer = [0; 32];
+        (answer[0], answer[1], answer[24]) = (3, 1, 1);
+        stream.write_all(&answer).unwrap();
+        [(); 2].map(|()| {
+            let mut message = [0; 40 + 8];
+            stream.read_exact(&mut message).unwrap();
+            assert_eq!((message[0], message[1], message[5]), (3, 4, 1), "a write");
+            u16::from_le_bytes([message[2], message[3]])
+        })
+    });
+    let mut side = Side::new(Port::connecting(library, &provider(), address, SIZES).unwrap());
+    let conn = side.port.connect(address, b"", 1).unwrap();
+    side.opened(conn);
+    for how in [Completion::Sent, Completion::Durable] {
+        side.port.write(conn, &[&[1; 8]], 0, 7, 1, how).unwrap();
+    }
+    written(&mut side, 1);
+    assert_eq!(target.join().unwrap(), [0, 1 << 3]);
 }
 
 /// How the peer is refused: it learns of a failure, or only that the connection is over.
