@@ -23,9 +23,9 @@ pub struct Provider {
     pub can_commit: bool,
 }
 
-/// Whether a provider that offers `FI_RMA_PMEM` is known, by its source, to make a write durable at its target
-/// before it completes. Others accept what they are asked for and ignore it (shm, rxm, verbs), so a return
-/// code is no answer. `tcp` flushes the cache lines of a write with the instructions of x86; on other
+/// Whether a provider that offers `FI_RMA_PMEM` is known, by its source, to make a write durable at its
+/// target before it completes. Others accept what they are asked for and ignore it (shm, rxm, verbs), so a
+/// return code is no answer. `tcp` flushes the cache lines of a write with the instructions of x86; on other
 /// processors it has none and completes all the same.
 fn is_known_to_commit(provider: &str) -> bool {
     provider == "tcp" && cfg!(target_arch = "x86_64")
@@ -238,7 +238,8 @@ impl Info {
     /// too, would wait until the target had committed it.
     fn forget_defaults(&self) {
         for entry in self.entries() {
-            // SAFETY: an entry of a live list, which nobody else knows yet; parts live as long as their entry.
+            // SAFETY: an entry of a live list, which nobody else knows yet; parts live as long as their
+            // entry.
             let tx = unsafe { (*entry.raw.as_ptr()).tx_attr };
             if !tx.is_null() {
                 // SAFETY: not null, and as above.

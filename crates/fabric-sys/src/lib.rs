@@ -1,11 +1,11 @@
 //! libfabric, loaded at run time: safe owners of its objects for connected endpoints.
 //!
-//! Nothing of libfabric is needed to build: [`library`] finds `libfabric.so.1` when it is first asked for.
-//! A [`Listener`] hears requests to connect; a [`Port`] is one end with all its connections, for one thread.
-//! A connection carries messages, in their order, and one-sided writes and reads of memory that the other end
+//! Nothing of libfabric is needed to build: [`library`] finds `libfabric.so.1` when it is first asked for. A
+//! [`Listener`] hears requests to connect; a [`Port`] is one end with all its connections, for one thread. A
+//! connection carries messages, in their order, and one-sided writes and reads of memory that the other end
 //! exposes: of its own, or a window of a pool. A write may ask to be durable when it completes, where the
-//! provider is known to see to that ([`Port::can_commit`]). Provider `tcp` works everywhere; `verbs` is written
-//! by the book. [`probe`] tries a provider out.
+//! provider is known to see to that ([`Port::can_commit`]). Provider `tcp` works everywhere; `verbs` is
+//! written by the book. [`probe`] tries a provider out.
 //!
 //! ```
 //! use everdram_fabric_sys::{Event, Listener, Port, Sizes, library};

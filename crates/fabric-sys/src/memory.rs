@@ -70,8 +70,8 @@ impl Memory {
     /// Copies bytes that somebody may write meanwhile: each byte is old or new, and no order is promised.
     pub(crate) fn read_shared(&self, offset: usize, into: &mut [u8]) {
         let from = self.at(offset, into.len());
-        // SAFETY: `at` checked the range, which lives as long as `self`; Rust accesses it through atomics only
-        // while peers may write.
+        // SAFETY: `at` checked the range, which lives as long as `self`; Rust accesses it through atomics
+        // only while peers may write.
         unsafe { copy_shared(from, into) };
     }
 }

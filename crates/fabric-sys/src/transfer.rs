@@ -11,8 +11,8 @@ pub enum Completion {
     /// The memory of this port is not needed any more. Nothing about when the peer sees the bytes.
     Sent,
     /// The target has them and has made them durable: its provider wrote their cache lines back to memory and
-    /// fenced that. This covers the bytes of this write, and of no earlier one. It is worth something where the
-    /// memory is a [`everdram_pm::Window`] of a pool; the pool's report says what that survives.
+    /// fenced that. This covers the bytes of this write, and of no earlier one. It is worth something where
+    /// the memory is a [`everdram_pm::Window`] of a pool; the pool's report says what that survives.
     Durable,
 }
 

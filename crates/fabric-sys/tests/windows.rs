@@ -1,5 +1,5 @@
-//! Memory of a pool, written and read by peers over 127.0.0.1: durable writes, refused access, and what is kept
-//! until when.
+//! Memory of a pool, written and read by peers over 127.0.0.1: durable writes, refused access, and what is
+//! kept until when.
 //!
 //! Without the library every test says so and passes.
 
@@ -148,21 +148,27 @@ fn a_durable_write_asks_the_target_for_a_commit() {
         let mut answer = [0; 32];
         (answer[0], answer[1], answer[24]) = (3, 1, 1);
         stream.write_all(&answer).unwrap();
-        [(); 2].map(|()| {
-            let mut message = [0; 40 + 8];
+        let mut flags = |operation, bytes| {
+            let mut message = vec![0; bytes];
             stream.read_exact(&mut message).unwrap();
-            assert_eq!((message[0], message[1], message[5]), (3, 4, 1), "a write");
+            assert_eq!(message[..2], [3, operation], "version and operation");
             u16::from_le_bytes([message[2], message[3]])
-        })
+        };
+        [flags(4, 40 + 8), flags(0, 16 + 8), flags(4, 40 + 8)]
     });
     let mut side = Side::new(Port::connecting(library, &provider(), address, SIZES).unwrap());
     let conn = side.port.connect(address, b"", 1).unwrap();
     side.opened(conn);
-    for how in [Completion::Sent, Completion::Durable] {
-        side.port.write(conn, &[&[1; 8]], 0, 7, 1, how).unwrap();
-    }
+    side.port
+        .write(conn, &[&[1; 8]], 0, 7, 1, Completion::Sent)
+        .unwrap();
+    side.port.send(conn, &[&[2; 8]]).unwrap();
+    side.port
+        .write(conn, &[&[1; 8]], 0, 7, 1, Completion::Durable)
+        .unwrap();
     written(&mut side, 1);
-    assert_eq!(target.join().unwrap(), [0, 1 << 3]);
+    // Neither a plain write nor a message asks for an answer.
+    assert_eq!(target.join().unwrap(), [0, 0, 1 << 3]);
 }
 
 /// How the peer is refused: it learns of a failure, or only that the connection is over.
@@ -235,8 +241,8 @@ fn nobody_reaches_behind_a_window() {
     attempt(Access::ReadWrite, Attempt::ReadBehind);
 }
 
-/// Closing the registration does not stop a write that has begun; the end of the connection does. Until then the
-/// window, and with it the pool's memory, is kept.
+/// Closing the registration does not stop a write that has begun; the end of the connection does. Until then
+/// the window, and with it the pool's memory, is kept.
 #[test]
 fn a_window_is_kept_until_its_connection_is_closed() {
     const BYTES: usize = 64 << 20;

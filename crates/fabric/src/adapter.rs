@@ -1,9 +1,10 @@
 //! The network adapter of a link within one process: the memory it exposes, and what peers do with it.
 //!
-//! The thread that writes plays the adapter of the other side. In a window of a pool it has a lane of its own,
-//! so that its stores are those of one more actor: ordinary stores that a crash may keep or lose, until a
-//! durable write, which it flushes and fences before it completes. That covers the write's own bytes alone, as
-//! on `tcp`. With a seed each write lands in pieces, in an order drawn from it; nobody may rely on another one.
+//! The thread that writes plays the adapter of the other side. In a window of a pool it has a lane of its
+//! own, so that its stores are those of one more actor: ordinary stores that a crash may keep or lose, until
+//! a durable write, which it flushes and fences before it completes. That covers the write's own bytes alone,
+//! as on `tcp`. With a seed each write lands in pieces, in an order drawn from it; nobody may rely on another
+//! one.
 
 use everdram_fabric_sys::Access;
 use everdram_pm::{Dirty, Flushed, Lane, Window};
@@ -151,8 +152,8 @@ fn range(at: u64, bytes: usize, length: usize) -> Option<std::ops::Range<usize>>
 }
 
 /// Stores bytes at an offset of the pool: whole words, of which the first and the last keep what lies beside
-/// the bytes. An adapter stores single bytes; a word is the least of a pool. So whoever stores to the same word
-/// meanwhile loses it, which nobody does who has given it away.
+/// the bytes. An adapter stores single bytes; a word is the least of a pool. So whoever stores to the same
+/// word meanwhile loses it, which nobody does who has given it away.
 fn store(lane: &mut Lane, at: u64, bytes: &[u8], random: &mut Option<StdRng>) -> Vec<Dirty> {
     if bytes.is_empty() {
         return Vec::new();

@@ -1,7 +1,8 @@
 //! A link within one process: both ends are threads here, and no library is needed.
 //!
-//! Who writes plays the network adapter of the other side (`adapter.rs`): its thread copies the bytes into the
-//! memory that the peer exposes. A message waits with the receiver until it has a buffer for it, as on a network.
+//! Who writes plays the network adapter of the other side (`adapter.rs`): its thread copies the bytes into
+//! the memory that the peer exposes. A message waits with the receiver until it has a buffer for it, as on a
+//! network.
 
 use crate::adapter::Adapter;
 use crate::link::{Access, Area, Buffer, Conn, Event, Link, LinkError, Listen, Request, Waker};

@@ -54,9 +54,9 @@ pub fn providers() -> Result<Vec<Provider>, StartError> {
     Ok(everdram_fabric_sys::providers(library).map_err(LinkError::from)?)
 }
 
-/// Tries a provider out within this process, at an address of this machine (port 0 picks a free one): what its
-/// durable writes cost, and whether it keeps peers inside of the memory they were given. Takes some milliseconds,
-/// at most some seconds.
+/// Tries a provider out within this process, at an address of this machine (port 0 picks a free one): what
+/// its durable writes cost, and whether it keeps peers inside of the memory they were given. Takes some
+/// milliseconds, at most some seconds.
 ///
 /// # Errors
 /// There is no library.

@@ -102,10 +102,11 @@ pub(crate) trait Link: Send {
     /// Writes to an address under a key of the peer; no thread there learns of it. [`Event::Written`]
     /// follows.
     fn write(&mut self, conn: Conn, bytes: &[u8], target: (u64, u64)) -> Result<(), LinkError>;
-    /// Whether [`Link::write_durably`] can be had, as far as this end knows. The peer's link must say so, too.
+    /// Whether [`Link::write_durably`] can be had, as far as this end knows. The peer's link must say so,
+    /// too.
     fn can_commit(&self) -> bool;
-    /// As [`Link::write`], into a window. [`Event::Committed`] follows, once the other side has made these bytes
-    /// durable; it says nothing about earlier ones. Tokens: any but `u64::MAX`.
+    /// As [`Link::write`], into a window. [`Event::Committed`] follows, once the other side has made these
+    /// bytes durable; it says nothing about earlier ones. Tokens: any but `u64::MAX`.
     fn write_durably(
         &mut self,
         conn: Conn,

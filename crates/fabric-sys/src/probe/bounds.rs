@@ -1,7 +1,7 @@
 //! Whether a peer can write behind the memory that was exposed to it.
 //!
-//! A scratch area has a canary behind it, in memory of the probe. First an honest peer names a range that goes
-//! beyond the area: a provider that lets it has no wall at all. Then hand-made peers forge lengths.
+//! A scratch area has a canary behind it, in memory of the probe. First an honest peer names a range that
+//! goes beyond the area: a provider that lets it has no wall at all. Then hand-made peers forge lengths.
 
 use super::forger::Forger;
 use super::{Bounds, PATIENCE, Pair, Reason, SIZES, take, text, within};

@@ -1,4 +1,5 @@
-//! A peer that speaks the wire protocol of libfabric's provider `tcp` by hand, to say what the library would not.
+//! A peer that speaks the wire protocol of libfabric's provider `tcp` by hand, to say what the library would
+//! not.
 //!
 //! The protocol is that of the versions 1.17 to 2.5 (`prov/tcp/src/xnet_proto.h` there):
 //!

@@ -1,5 +1,5 @@
-//! What a provider does, tried out by this process against itself: whether durable writes complete and what they
-//! cost, and whether its checks keep a peer that forges a length inside of its memory.
+//! What a provider does, tried out by this process against itself: whether durable writes complete and what
+//! they cost, and whether its checks keep a peer that forges a length inside of its memory.
 //!
 //! Each probe has ports of its own and ends within some seconds, whatever the provider does. Nothing but
 //! memory of the probe is written.
@@ -61,8 +61,8 @@ pub enum Bounds {
 const PATIENCE: Duration = Duration::from_secs(1);
 const SIZES: Sizes = Sizes { message_bytes: 64 };
 
-/// Tries a provider out at an address of this machine; port 0 picks a free one. Takes some milliseconds, and at
-/// most some seconds.
+/// Tries a provider out at an address of this machine; port 0 picks a free one. Takes some milliseconds, and
+/// at most some seconds.
 pub fn probe(library: &'static Library, provider: &str, at: SocketAddr) -> Probe {
     Probe {
         commit: commit::probe(library, provider, at),

@@ -1,5 +1,5 @@
-//! Windows over every kind of link: within a process, with and without a seed, and over libfabric's `tcp`, where
-//! there is one.
+//! Windows over every kind of link: within a process, with and without a seed, and over libfabric's `tcp`,
+//! where there is one.
 
 use super::*;
 use crate::inside::Network;

@@ -4,8 +4,8 @@
 //! - The bytes are accessed word by word through atomics only (or by the line-wide instructions of `cpu`,
 //!   which never tear a word). So a reader that races with a writer reads old or new words, without undefined
 //!   behaviour. The reader copies them and verifies the checksum of the copy.
-//! - A device, or a library that plays one, writes and reads bytes too, but only inside a [`crate::Window`]. It
-//!   keeps no word whole: whoever reads there verifies a copy, as after any race.
+//! - A device, or a library that plays one, writes and reads bytes too, but only inside a [`crate::Window`].
+//!   It keeps no word whole: whoever reads there verifies a copy, as after any race.
 //! - No reference into the mapping ever leaves this file. A pointer leaves it for windows alone.
 //! - The address range is reserved once, up to the pool's maximum; growth maps more of it and only then
 //!   raises `len`, so an offset that was valid stays valid, at the same address.
@@ -54,8 +54,8 @@ pub(crate) unsafe trait Backing: Send + Sync {
     fn blank_behind(&self, _from: u64) {}
 }
 
-// SAFETY: every access to the bytes behind `base` goes through atomics or word-preserving instructions; what a
-// device does in a window, it does past the rules of Rust, as another process does to shared memory.
+// SAFETY: every access to the bytes behind `base` goes through atomics or word-preserving instructions; what
+// a device does in a window, it does past the rules of Rust, as another process does to shared memory.
 unsafe impl Send for Region {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Region {}

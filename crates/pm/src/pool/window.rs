@@ -28,8 +28,9 @@ pub struct Window {
 }
 
 impl Pool {
-    /// A window for devices over `at .. at + bytes`: whole lines of 64 bytes, inside of one extent, whose owner
-    /// never gives room back there. Windows may overlap. Allocates the range on the medium where it lacks room.
+    /// A window for devices over `at .. at + bytes`: whole lines of 64 bytes, inside of one extent, whose
+    /// owner never gives room back there. Windows may overlap. Allocates the range on the medium where it
+    /// lacks room.
     ///
     /// # Errors
     /// [`Error::NoWindow`]: the medium, the open or the range has none. [`Error::NoSpace`],
