@@ -175,7 +175,7 @@ fn ask(
     library.check("fi_getinfo", returned)?;
     let raw =
         NonNull::new(found).ok_or_else(|| library.error("fi_getinfo", FI_ENODATA as isize))?;
-    Ok(Info { raw, library })
+    Ok(Info { raw, library, wish })
 }
 
 fn c_string(text: &str) -> Result<CString, Error> {
@@ -187,6 +187,8 @@ fn c_string(text: &str) -> Result<CString, Error> {
 pub(crate) struct Info {
     raw: NonNull<fi_info>,
     library: &'static Library,
+    /// What it was asked for. Providers offer more, but not all that belongs to it.
+    wish: Wish,
 }
 
 // SAFETY: plain memory of the C allocator, which any thread may free; nothing else points to it.
@@ -206,7 +208,11 @@ impl Info {
     ///
     /// `raw` is a list that the library allocated for its user, and nobody else frees it.
     pub(crate) unsafe fn adopt(library: &'static Library, raw: NonNull<fi_info>) -> Info {
-        Info { raw, library }
+        Info {
+            raw,
+            library,
+            wish: Wish::Access,
+        }
     }
 
     pub(crate) fn as_ptr(&self) -> *mut fi_info {
@@ -308,7 +314,8 @@ impl Entry<'_> {
     pub(crate) fn can_commit(&self) -> bool {
         // SAFETY: the entry is one of a live list.
         let caps = unsafe { (*self.raw.as_ptr()).caps };
-        caps & FI_RMA_PMEM != 0 && is_known_to_commit(&self.names().0)
+        let is_asked = self.owner.wish == Wish::Commit;
+        is_asked && caps & FI_RMA_PMEM != 0 && is_known_to_commit(&self.names().0)
     }
 
     /// Bytes of a registration's key.
@@ -351,4 +358,30 @@ fn zeroed_domain() -> fi_domain_attr {
 fn zeroed_fabric() -> fi_fabric_attr {
     // SAFETY: integers and raw pointers only, for which zero is a value.
     unsafe { core::mem::zeroed() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library;
+
+    fn op_flags(info: &Info) -> u64 {
+        part!(info.first(), tx_attr.op_flags, 0)
+    }
+
+    #[test]
+    fn durable_writes_are_offered_and_are_not_the_default() {
+        let library = match library() {
+            Ok(library) => library,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let end = End::Here("127.0.0.1:0".parse().unwrap());
+        let asked = ask(library, Some("tcp"), Some(end), Wish::Commit).unwrap();
+        assert_ne!(op_flags(&asked) & FI_COMMIT_COMPLETE, 0);
+        let info = ask_for(library, "tcp", end).unwrap();
+        assert_eq!(op_flags(&info) & FI_COMMIT_COMPLETE, 0);
+        assert_eq!(info.first().can_commit(), cfg!(target_arch = "x86_64"));
+        let plain = ask(library, Some("tcp"), Some(end), Wish::Access).unwrap();
+        assert!(!plain.first().can_commit(), "it was not asked for");
+    }
 }
