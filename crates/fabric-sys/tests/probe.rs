@@ -21,7 +21,7 @@ fn tcp_commits_and_its_bounds_are_known() {
     assert!(begun.elapsed() < Duration::from_secs(10));
     let is_known = cfg!(target_arch = "x86_64");
     match &found.commit {
-        Commit::Completes(times) => assert!(times.sent <= times.durable, "{times:?}"),
+        Commit::Completes(times) => assert!(times.durable > Duration::ZERO, "{times:?}"),
         Commit::NotOffered => assert!(!is_known),
         Commit::Fails(reason) => panic!("{reason}"),
     }

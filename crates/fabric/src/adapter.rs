@@ -160,12 +160,18 @@ fn store(lane: &mut Lane, at: u64, bytes: &[u8], random: &mut Option<StdRng>) ->
     }
     let from = at / WORD as u64 * WORD as u64;
     let skip = (at - from) as usize;
-    let mut words = vec![0; (skip + bytes.len()).next_multiple_of(WORD)];
+    let end = skip + bytes.len();
+    let mut words = vec![0; end.next_multiple_of(WORD)];
     let last = words.len() - WORD;
     let region = lane.pool().region();
-    words[..WORD].copy_from_slice(&region.load_word(from).to_le_bytes());
-    words[last..].copy_from_slice(&region.load_word(from + last as u64).to_le_bytes());
-    words[skip..skip + bytes.len()].copy_from_slice(bytes);
+    if skip > 0 {
+        words[..WORD].copy_from_slice(&region.load_word(from).to_le_bytes());
+    }
+    if !end.is_multiple_of(WORD) {
+        let word = region.load_word(from + last as u64);
+        words[last..].copy_from_slice(&word.to_le_bytes());
+    }
+    words[skip..end].copy_from_slice(bytes);
     let mut cuts = vec![0, words.len()];
     if let Some(random) = random {
         cuts.extend((2..PIECES).map(|_| random.random_range(0..=words.len() / WORD) * WORD));
