@@ -187,6 +187,14 @@ structs! {
         readmsg: *mut c_void,
         write: Option<unsafe extern "C" fn(
             *mut fid_ep, *const c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize>,
+        writev: *mut c_void,
+        writemsg: Option<unsafe extern "C" fn(*mut fid_ep, *const fi_msg_rma, u64) -> isize>,
+    }
+    "iovec" iovec { iov_base: *mut c_void, iov_len: usize }
+    "fi_rma_iov" fi_rma_iov { addr: u64, len: usize, key: u64 }
+    "fi_msg_rma" fi_msg_rma {
+        msg_iov: *const iovec, desc: *mut *mut c_void, iov_count: usize, addr: u64,
+        rma_iov: *const fi_rma_iov, rma_iov_count: usize, context: *mut c_void, data: u64,
     }
     "fid_ep" fid_ep {
         fid: fid, ops: *mut c_void, cm: *mut fi_ops_cm, msg: *mut fi_ops_msg, rma: *mut fi_ops_rma,

@@ -1,11 +1,12 @@
-//! Memory of a port that peers write and read by themselves.
+//! Memory that peers of a port write and read by themselves: of the port, or of a pool.
 
 use crate::constants::{
-    FI_ENOKEY, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_REMOTE_READ, FI_REMOTE_WRITE,
+    FI_ENOKEY, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA_PMEM,
 };
 use crate::domain::{Domain, Region};
-use crate::memory::Memory;
+use crate::memory::{Memory, copy_shared};
 use crate::{Conn, Error};
+use everdram_pm::Window;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -23,17 +24,73 @@ pub struct Area {
     number: u64,
 }
 
+/// What peers may do with an area.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Read it.
+    Read,
+    /// Write it.
+    Write,
+    /// Both.
+    ReadWrite,
+}
+
+impl Access {
+    fn flags(self) -> u64 {
+        match self {
+            Access::Read => FI_REMOTE_READ,
+            Access::Write => FI_REMOTE_WRITE,
+            Access::ReadWrite => FI_REMOTE_READ | FI_REMOTE_WRITE,
+        }
+    }
+}
+
+/// What an area consists of. It does not move while this lives.
+enum Bytes {
+    Own(Memory),
+    /// Memory of a pool, which the pool accesses through atomics only.
+    Pool(Arc<Window>),
+}
+
+impl Bytes {
+    fn address(&self) -> *mut u8 {
+        match self {
+            Bytes::Own(memory) => memory.at(0, 0),
+            Bytes::Pool(window) => window.address(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Bytes::Own(memory) => memory.len(),
+            Bytes::Pool(window) => window.len(),
+        }
+    }
+
+    fn read_shared(&self, at: usize, into: &mut [u8]) {
+        let end = at.checked_add(into.len());
+        assert!(end.is_some_and(|end| end <= self.len()), "{at} of an area");
+        match self {
+            Bytes::Own(memory) => memory.read_shared(at, into),
+            // SAFETY: in bounds (asserted) of a window, which is live and accessed through atomics only.
+            Bytes::Pool(window) => unsafe {
+                copy_shared(window.address().wrapping_add(at), into);
+            },
+        }
+    }
+}
+
 /// An area's memory. The registration closes before the memory is freed.
 struct Exposed {
     region: Region,
-    memory: Memory,
+    memory: Bytes,
     /// Who was told the key.
     conn: Conn,
 }
 
 /// Memory whose registration is closed.
 struct Retired {
-    memory: Memory,
+    memory: Bytes,
     /// Who was told its key.
     conn: Conn,
     /// The newest connection of its time.
@@ -50,34 +107,79 @@ pub(crate) struct Areas {
     numbers: u64,
     mr_mode: i32,
     key_bytes: usize,
+    /// What kind of memory windows are, for the provider.
+    window_flags: u64,
     /// Makes keys that a peer cannot guess from another key, as far as the provider leaves them to us.
     keys: RandomState,
     domain: Arc<Domain>,
 }
 
 impl Areas {
-    pub(crate) fn new(domain: Arc<Domain>, mr_mode: i32, key_bytes: usize) -> Areas {
+    pub(crate) fn new(
+        domain: Arc<Domain>,
+        mr_mode: i32,
+        key_bytes: usize,
+        can_commit: bool,
+    ) -> Areas {
         Areas {
             exposed: HashMap::new(),
             retired: Vec::new(),
             numbers: 0,
             mr_mode,
             key_bytes,
+            window_flags: if can_commit { FI_RMA_PMEM } else { 0 },
             keys: RandomState::new(),
             domain,
         }
     }
 
-    pub(crate) fn expose(&mut self, conn: Conn, bytes: usize) -> Result<Area, Error> {
-        let memory = Memory::new(bytes, 4096)?;
-        let at = memory.at(0, 0);
-        let access = FI_REMOTE_READ | FI_REMOTE_WRITE;
+    /// Memory of the port, with `behind` bytes behind it that no peer may reach.
+    pub(crate) fn expose(
+        &mut self,
+        conn: Conn,
+        bytes: usize,
+        behind: usize,
+    ) -> Result<Area, Error> {
+        let whole = bytes.checked_add(behind).ok_or(Error::NoMemory { bytes })?;
+        let memory = Bytes::Own(Memory::new(whole, 4096)?);
+        self.register(conn, memory, bytes, Access::ReadWrite)
+    }
+
+    pub(crate) fn expose_window(
+        &mut self,
+        conn: Conn,
+        window: &Arc<Window>,
+        access: Access,
+    ) -> Result<Area, Error> {
+        let memory = Bytes::Pool(window.clone());
+        self.register(conn, memory, window.len(), access)
+    }
+
+    /// Registers the first `bytes` bytes of memory (at least one), and keeps it.
+    fn register(
+        &mut self,
+        conn: Conn,
+        memory: Bytes,
+        bytes: usize,
+        access: Access,
+    ) -> Result<Area, Error> {
+        let at = memory.address();
+        let registered = bytes.max(1);
+        assert!(registered <= memory.len());
+        let flags = match &memory {
+            Bytes::Own(_) => 0,
+            Bytes::Pool(_) => self.window_flags,
+        };
         for attempt in 0.. {
             self.numbers += 1;
             let wanted = self.key(self.numbers);
-            // SAFETY: the memory is kept until the region and then all endpoints of its time are closed;
-            // `Port` drops its endpoints before its areas.
-            match unsafe { self.domain.register(at, memory.len(), access, wanted) } {
+            // SAFETY: the memory has as many bytes (asserted) and is kept until the region and then all
+            // endpoints of its time are closed; `Port` drops its endpoints before its areas.
+            let outcome = unsafe {
+                self.domain
+                    .register(at, registered, access.flags(), flags, wanted)
+            };
+            match outcome {
                 Ok(region) => {
                     let address = if self.mr_mode & FI_MR_VIRT_ADDR != 0 {
                         at.addr() as u64
@@ -170,5 +272,12 @@ impl Areas {
         }
         exposed.memory.read_shared(at, into);
         Ok(())
+    }
+
+    /// Copies what lies behind an area, from the first byte that no peer may reach.
+    pub(crate) fn read_behind(&self, area: &Area, into: &mut [u8]) {
+        if let Some(exposed) = self.exposed.get(&area.number) {
+            exposed.memory.read_shared(area.bytes, into);
+        }
     }
 }

@@ -12,6 +12,7 @@ pub(crate) const FI_RECV: u64 = 1 << 10;
 pub(crate) const FI_SEND: u64 = 1 << 11;
 pub(crate) const FI_REMOTE_READ: u64 = 1 << 12;
 pub(crate) const FI_REMOTE_WRITE: u64 = 1 << 13;
+pub(crate) const FI_COMPLETION: u64 = 1 << 24;
 pub(crate) const FI_COMMIT_COMPLETE: u64 = 1 << 30;
 pub(crate) const FI_RMA_PMEM: u64 = 1 << 49;
 pub(crate) const FI_NUMERICHOST: u64 = 1 << 55;

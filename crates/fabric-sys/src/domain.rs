@@ -58,7 +58,7 @@ impl Domain {
         self.fabric.library
     }
 
-    /// Registers memory for `access`.
+    /// Registers memory for `access`; `flags` say what kind of memory it is.
     ///
     /// # Safety
     ///
@@ -69,6 +69,7 @@ impl Domain {
         memory: *const u8,
         bytes: usize,
         access: u64,
+        flags: u64,
         wanted_key: u64,
     ) -> Result<Region, Error> {
         let library = self.library();
@@ -85,7 +86,7 @@ impl Domain {
                 access,
                 0,
                 wanted_key,
-                0,
+                flags,
                 &mut raw,
                 ptr::null_mut(),
             )
@@ -185,7 +186,7 @@ impl Waker {
 
 /// A completion, good or bad.
 #[derive(Clone, Copy)]
-pub(crate) struct Completion {
+pub(crate) struct Completed {
     /// What was given as context: an address, not to be followed.
     pub(crate) context: usize,
     /// Bytes of a received message.
@@ -275,7 +276,7 @@ impl Queue {
     /// # Errors
     ///
     /// [`Error::Call`] if the queue cannot be read, which no later call repairs.
-    pub(crate) fn take(&self, wait_ms: i32, into: &mut Vec<Completion>) -> Result<Taken, Error> {
+    pub(crate) fn take(&self, wait_ms: i32, into: &mut Vec<Completed>) -> Result<Taken, Error> {
         let library = self.domain.library();
         let mut batch = [fi_cq_msg_entry {
             op_context: ptr::null_mut(),
@@ -294,7 +295,7 @@ impl Queue {
         };
         if returned >= 0 {
             let count = (returned as usize).min(BATCH);
-            into.extend(batch[..count].iter().map(|entry| Completion {
+            into.extend(batch[..count].iter().map(|entry| Completed {
                 context: entry.op_context.addr(),
                 bytes: entry.len,
                 code: 0,
@@ -312,7 +313,7 @@ impl Queue {
         }
     }
 
-    fn take_failure(&self, into: &mut Vec<Completion>) -> Result<Taken, Error> {
+    fn take_failure(&self, into: &mut Vec<Completed>) -> Result<Taken, Error> {
         let library = self.domain.library();
         let mut room = Padded::new(fi_cq_err_entry {
             op_context: ptr::null_mut(),
@@ -338,7 +339,7 @@ impl Queue {
                 } else {
                     room.value.err
                 };
-                into.push(Completion {
+                into.push(Completed {
                     context: room.value.op_context.addr(),
                     bytes: 0,
                     code,

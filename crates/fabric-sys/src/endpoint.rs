@@ -1,6 +1,6 @@
 //! An endpoint: one end of a connection.
 
-use crate::abi::{fid, fid_ep};
+use crate::abi::{fi_msg_rma, fi_rma_iov, fid, fid_ep, iovec};
 use crate::address::Name;
 use crate::constants::*;
 use crate::domain::{Domain, Queue};
@@ -189,6 +189,46 @@ impl Endpoint {
             )
         };
         self.posted("fi_write", returned)
+    }
+
+    /// As [`Endpoint::write`]; completes when the peer's side has made the bytes durable.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Endpoint::receive`].
+    pub(crate) unsafe fn write_durably(
+        &self,
+        span: Span,
+        to: Remote,
+        context: *mut c_void,
+    ) -> Result<bool, Error> {
+        let write = entry!(self.raw.as_ptr(), rma, writemsg)
+            .ok_or_else(|| self.library().missing("fi_writemsg"))?;
+        let mut descriptor = span.descriptor;
+        let from = iovec {
+            iov_base: span.pointer.cast(),
+            iov_len: span.bytes,
+        };
+        let target = fi_rma_iov {
+            addr: to.address,
+            len: span.bytes,
+            key: to.key,
+        };
+        let message = fi_msg_rma {
+            msg_iov: &raw const from,
+            desc: &raw mut descriptor,
+            iov_count: 1,
+            addr: 0,
+            rma_iov: &raw const target,
+            rma_iov_count: 1,
+            context,
+            data: 0,
+        };
+        let flags = FI_COMPLETION | FI_COMMIT_COMPLETE;
+        // SAFETY: the endpoint is live and enabled; the call copies the description of the message, which
+        // outlives it; the caller answers for span and context.
+        let returned = unsafe { write(self.raw.as_ptr(), &raw const message, flags) };
+        self.posted("fi_writemsg", returned)
     }
 
     /// Reads from memory of the peer.

@@ -19,9 +19,16 @@ pub struct Provider {
     pub fabric: String,
     /// The domain: a device or an interface of the network.
     pub domain: String,
-    /// Whether it accepts `FI_RMA_PMEM` and `FI_COMMIT_COMPLETE` when both are asked for. Some accept and
-    /// ignore them.
-    pub has_commit: bool,
+    /// Whether a durable write can be had: [`crate::Completion::Durable`].
+    pub can_commit: bool,
+}
+
+/// Whether a provider that offers `FI_RMA_PMEM` is known, by its source, to make a write durable at its
+/// target before it completes. Others accept what they are asked for and ignore it (shm, rxm, verbs), so a
+/// return code is no answer. `tcp` flushes the cache lines of a write with the instructions of x86; on other
+/// processors it has none and completes all the same.
+fn is_known_to_commit(provider: &str) -> bool {
+    provider == "tcp" && cfg!(target_arch = "x86_64")
 }
 
 /// All providers of connected endpoints with messages and one-sided access, one for each domain.
@@ -31,7 +38,7 @@ pub struct Provider {
 /// [`Error::Call`] if the library cannot say; a machine without any gives an empty list.
 pub fn providers(library: &'static Library) -> Result<Vec<Provider>, Error> {
     let mut list: Vec<Provider> = Vec::new();
-    for found in names(ask(library, None, None, false))? {
+    for found in names(ask(library, None, None, Wish::Access))? {
         if !list.iter().any(|known| {
             (&known.name, &known.fabric, &known.domain) == (&found.0, &found.1, &found.2)
         }) {
@@ -39,13 +46,14 @@ pub fn providers(library: &'static Library) -> Result<Vec<Provider>, Error> {
                 name: found.0,
                 fabric: found.1,
                 domain: found.2,
-                has_commit: false,
+                can_commit: false,
             });
         }
     }
-    for found in names(ask(library, None, None, true))? {
+    for found in names(ask(library, None, None, Wish::Commit))? {
         for known in &mut list {
-            known.has_commit |= (&known.name, &known.domain) == (&found.0, &found.2);
+            let is_same = (&known.name, &known.domain) == (&found.0, &found.2);
+            known.can_commit |= is_same && is_known_to_commit(&known.name);
         }
     }
     Ok(list)
@@ -67,12 +75,35 @@ pub(crate) enum End {
     There(SocketAddr),
 }
 
+/// What endpoints must be able to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    /// Messages and one-sided access.
+    Access,
+    /// The same, and writes that are durable when they complete.
+    Commit,
+}
+
+/// Asks for endpoints of a provider at an address: with durable writes if it offers them, else without.
+pub(crate) fn ask_for(library: &'static Library, provider: &str, end: End) -> Result<Info, Error> {
+    match ask(library, Some(provider), Some(end), Wish::Commit) {
+        Err(error) if error.code() == Some(FI_ENODATA) => {
+            ask(library, Some(provider), Some(end), Wish::Access)
+        }
+        Ok(info) => {
+            info.forget_defaults();
+            Ok(info)
+        }
+        other => other,
+    }
+}
+
 /// Asks for endpoints of one provider (or all) at an address (or any).
-pub(crate) fn ask(
+fn ask(
     library: &'static Library,
     provider: Option<&str>,
     end: Option<End>,
-    commit: bool,
+    wish: Wish,
 ) -> Result<Info, Error> {
     let name = provider.map(c_string).transpose()?;
     let mut tx = Padded::new(zeroed_tx());
@@ -94,7 +125,7 @@ pub(crate) fn ask(
         .as_ref()
         .map_or(ptr::null_mut(), |name| name.as_ptr().cast_mut());
     let mut caps = FI_MSG | FI_RMA;
-    if commit {
+    if wish == Wish::Commit {
         caps |= FI_RMA_PMEM;
         tx.value.op_flags = FI_COMMIT_COMPLETE;
     }
@@ -144,7 +175,7 @@ pub(crate) fn ask(
     library.check("fi_getinfo", returned)?;
     let raw =
         NonNull::new(found).ok_or_else(|| library.error("fi_getinfo", FI_ENODATA as isize))?;
-    Ok(Info { raw, library })
+    Ok(Info { raw, library, wish })
 }
 
 fn c_string(text: &str) -> Result<CString, Error> {
@@ -156,6 +187,8 @@ fn c_string(text: &str) -> Result<CString, Error> {
 pub(crate) struct Info {
     raw: NonNull<fi_info>,
     library: &'static Library,
+    /// What it was asked for. Providers offer more, but not all that belongs to it.
+    wish: Wish,
 }
 
 // SAFETY: plain memory of the C allocator, which any thread may free; nothing else points to it.
@@ -175,7 +208,11 @@ impl Info {
     ///
     /// `raw` is a list that the library allocated for its user, and nobody else frees it.
     pub(crate) unsafe fn adopt(library: &'static Library, raw: NonNull<fi_info>) -> Info {
-        Info { raw, library }
+        Info {
+            raw,
+            library,
+            wish: Wish::Access,
+        }
     }
 
     pub(crate) fn as_ptr(&self) -> *mut fi_info {
@@ -200,6 +237,20 @@ impl Info {
         Entry {
             raw: self.raw,
             owner: self,
+        }
+    }
+
+    /// Each write says by itself when it is complete. Without this every operation of an endpoint, messages
+    /// too, would wait until the target had committed it.
+    fn forget_defaults(&self) {
+        for entry in self.entries() {
+            // SAFETY: an entry of a live list, which nobody else knows yet; parts live as long as their
+            // entry.
+            let tx = unsafe { (*entry.raw.as_ptr()).tx_attr };
+            if !tx.is_null() {
+                // SAFETY: not null, and as above.
+                unsafe { (*tx).op_flags &= !FI_COMMIT_COMPLETE };
+            }
         }
     }
 
@@ -259,6 +310,14 @@ impl Entry<'_> {
         part!(self, domain_attr.mr_mode, 0)
     }
 
+    /// Whether endpoints of the offer write durably.
+    pub(crate) fn can_commit(&self) -> bool {
+        // SAFETY: the entry is one of a live list.
+        let caps = unsafe { (*self.raw.as_ptr()).caps };
+        let is_asked = self.owner.wish == Wish::Commit;
+        is_asked && caps & FI_RMA_PMEM != 0 && is_known_to_commit(&self.names().0)
+    }
+
     /// Bytes of a registration's key.
     pub(crate) fn key_bytes(&self) -> usize {
         part!(self, domain_attr.mr_key_size, 0)
@@ -299,4 +358,30 @@ fn zeroed_domain() -> fi_domain_attr {
 fn zeroed_fabric() -> fi_fabric_attr {
     // SAFETY: integers and raw pointers only, for which zero is a value.
     unsafe { core::mem::zeroed() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library;
+
+    fn op_flags(info: &Info) -> u64 {
+        part!(info.first(), tx_attr.op_flags, 0)
+    }
+
+    #[test]
+    fn durable_writes_are_offered_and_are_not_the_default() {
+        let library = match library() {
+            Ok(library) => library,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let end = End::Here("127.0.0.1:0".parse().unwrap());
+        let asked = ask(library, Some("tcp"), Some(end), Wish::Commit).unwrap();
+        assert_ne!(op_flags(&asked) & FI_COMMIT_COMPLETE, 0);
+        let info = ask_for(library, "tcp", end).unwrap();
+        assert_eq!(op_flags(&info) & FI_COMMIT_COMPLETE, 0);
+        assert_eq!(info.first().can_commit(), cfg!(target_arch = "x86_64"));
+        let plain = ask(library, Some("tcp"), Some(end), Wish::Access).unwrap();
+        assert!(!plain.first().can_commit(), "it was not asked for");
+    }
 }

@@ -1,9 +1,11 @@
 //! libfabric, loaded at run time: safe owners of its objects for connected endpoints.
 //!
-//! Nothing of libfabric is needed to build: [`library`] finds `libfabric.so.1` when it is first asked for.
-//! A [`Listener`] hears requests to connect; a [`Port`] is one end with all its connections, for one thread.
-//! A connection carries messages, in their order, and one-sided writes and reads of memory that the other end
-//! exposes. Provider `tcp` works everywhere; `verbs` is written by the book.
+//! Nothing of libfabric is needed to build: [`library`] finds `libfabric.so.1` when it is first asked for. A
+//! [`Listener`] hears requests to connect; a [`Port`] is one end with all its connections, for one thread. A
+//! connection carries messages, in their order, and one-sided writes and reads of memory that the other end
+//! exposes: of its own, or a window of a pool. A write may ask to be durable when it completes, where the
+//! provider is known to see to that ([`Port::can_commit`]). Provider `tcp` works everywhere; `verbs` is
+//! written by the book. [`probe`] tries a provider out.
 //!
 //! ```
 //! use everdram_fabric_sys::{Event, Listener, Port, Sizes, library};
@@ -42,7 +44,7 @@
 //!
 //! From the bottom: `abi` and `constants` are facts of the interface; `library` finds it; `info` asks
 //! providers; `fabric`, `domain` and `endpoint` own objects; `memory`, `slab` and `area` hold what the
-//! library may touch; `listener`, `port`, `transfer` and `wait` are what users see.
+//! library may touch; `listener`, `port`, `transfer` and `wait` are what users see; `probe` is such a user.
 //!
 //! Threads: objects of a domain are used by the owner of its port alone (`FI_THREAD_DOMAIN`). Other threads
 //! have a [`Waker`].
@@ -62,19 +64,22 @@ mod listener;
 mod memory;
 mod object;
 mod port;
+mod probe;
 mod slab;
 mod transfer;
 mod wait;
 
 #[doc(hidden)]
 pub use abi::{Layout, layouts};
-pub use area::Area;
+pub use area::{Access, Area};
 pub use domain::Waker;
 pub use error::{Error, LoadError};
 pub use info::{Provider, providers};
 pub use library::{Library, library};
 pub use listener::{Incoming, Listener};
 pub use port::{Buffer, Conn, Port, Sizes};
+pub use probe::{Bounds, Commit, Probe, WriteTimes, probe};
+pub use transfer::Completion;
 pub use wait::Event;
 
 /// Ports and requests move between threads, and wakers are shared by them.

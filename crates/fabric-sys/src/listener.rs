@@ -1,7 +1,7 @@
 //! The end that waits for connections: a listener and what it hears.
 
 use crate::fabric::{Fabric, Happened, PassiveEndpoint};
-use crate::info::{End, Info, ask};
+use crate::info::{End, Info, ask_for};
 use crate::{Error, Library};
 use std::fmt;
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ impl Listener {
         provider: &str,
         address: SocketAddr,
     ) -> Result<Listener, Error> {
-        let info = ask(library, Some(provider), Some(End::Here(address)), false)?;
+        let info = ask_for(library, provider, End::Here(address))?;
         let fabric = Fabric::open(library, &info)?;
         let endpoint = PassiveEndpoint::listen(fabric, &info)?;
         Ok(Listener {

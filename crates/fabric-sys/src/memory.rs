@@ -69,27 +69,43 @@ impl Memory {
 
     /// Copies bytes that somebody may write meanwhile: each byte is old or new, and no order is promised.
     pub(crate) fn read_shared(&self, offset: usize, into: &mut [u8]) {
-        let mut from = self.at(offset, into.len());
-        let head = from.align_offset(8).min(into.len());
-        let (head, rest) = into.split_at_mut(head);
-        from = copy_bytes(from, head);
-        let (words, tail) = rest.split_at_mut(rest.len() / 8 * 8);
-        for word in words.chunks_exact_mut(8) {
-            // SAFETY: eight bytes within the range that `at` checked, aligned by `align_offset`, accessed by
-            // Rust through atomics only while peers may write.
-            let from_word = unsafe { AtomicU64::from_ptr(from.cast()) };
-            word.copy_from_slice(&from_word.load(Ordering::Relaxed).to_le_bytes());
-            from = from.wrapping_add(8);
-        }
-        copy_bytes(from, tail);
+        let from = self.at(offset, into.len());
+        // SAFETY: `at` checked the range, which lives as long as `self`; Rust accesses it through atomics
+        // only while peers may write.
+        unsafe { copy_shared(from, into) };
     }
 }
 
-/// Copies byte by byte from memory that is valid for as many; returns the pointer behind.
-fn copy_bytes(mut from: *mut u8, into: &mut [u8]) -> *mut u8 {
+/// Copies bytes that somebody may write meanwhile, word by word where the source is aligned.
+///
+/// # Safety
+///
+/// The source is live for as many bytes, and Rust accesses it through atomics only meanwhile.
+pub(crate) unsafe fn copy_shared(mut from: *mut u8, into: &mut [u8]) {
+    let head = from.align_offset(8).min(into.len());
+    let (head, rest) = into.split_at_mut(head);
+    // SAFETY: the first bytes of the source, of which the caller says so.
+    from = unsafe { copy_bytes(from, head) };
+    let (words, tail) = rest.split_at_mut(rest.len() / 8 * 8);
+    for word in words.chunks_exact_mut(8) {
+        // SAFETY: eight bytes of the source, aligned by `align_offset`, and accessed through atomics only
+        // (caller).
+        let from_word = unsafe { AtomicU64::from_ptr(from.cast()) };
+        word.copy_from_slice(&u64::from_le(from_word.load(Ordering::Relaxed)).to_le_bytes());
+        from = from.wrapping_add(8);
+    }
+    // SAFETY: the last bytes of the source, of which the caller says so.
+    unsafe { copy_bytes(from, tail) };
+}
+
+/// Copies byte by byte; returns the pointer behind.
+///
+/// # Safety
+///
+/// As for [`copy_shared`].
+unsafe fn copy_bytes(mut from: *mut u8, into: &mut [u8]) -> *mut u8 {
     for byte in into {
-        // SAFETY: `read_shared` passes pointers into a range it checked, which Rust accesses through atomics
-        // only.
+        // SAFETY: a byte of the source, accessed through atomics only (caller).
         let from_byte = unsafe { AtomicU8::from_ptr(from) };
         *byte = from_byte.load(Ordering::Relaxed);
         from = from.wrapping_add(1);

@@ -1,14 +1,15 @@
 //! A port: one end with all its connections, for one thread.
 
-use crate::area::{Area, Areas};
+use crate::area::{Access, Area, Areas};
 use crate::constants::FI_MR_LOCAL;
-use crate::domain::{Completion, Domain, Queue, Waker};
+use crate::domain::{Completed, Domain, Queue, Waker};
 use crate::endpoint::Endpoint;
 use crate::fabric::{EventQueue, Fabric};
-use crate::info::{End, Info, ask};
+use crate::info::{End, Info, ask_for};
 use crate::listener::{Incoming, Listener};
 use crate::slab::{Job, Slab};
 use crate::{Error, Event, Library};
+use everdram_pm::Window;
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -78,10 +79,12 @@ pub struct Port {
     /// When the last of them began.
     pub(crate) opening_since: Instant,
     pub(crate) events_read: Instant,
-    pub(crate) completions: Vec<Completion>,
+    pub(crate) completions: Vec<Completed>,
     conns: u64,
     pub(crate) slab: Slab,
     areas: Areas,
+    /// Whether writes may be durable when they complete.
+    pub(crate) can_commit: bool,
     /// Where connections made by this port go; for another address the provider is asked again.
     destination: Option<(SocketAddr, Info)>,
     provider: String,
@@ -123,7 +126,7 @@ impl Port {
         to: SocketAddr,
         sizes: Sizes,
     ) -> Result<Port, Error> {
-        let info = ask(library, Some(provider), Some(End::There(to)), false)?;
+        let info = ask_for(library, provider, End::There(to))?;
         let fabric = Fabric::open(library, &info)?;
         let mut port = Port::open(&fabric, &info, sizes, provider.to_owned())?;
         port.destination = Some((to, info));
@@ -146,6 +149,7 @@ impl Port {
             return Err(Error::Unsupported(text));
         }
         let (mode, key_bytes) = (offer.mr_mode(), offer.key_bytes());
+        let can_commit = offer.can_commit();
         let domain = Domain::open(fabric, info)?;
         let events = Arc::new(EventQueue::open(fabric)?);
         let queue = Queue::open(&domain)?;
@@ -163,7 +167,8 @@ impl Port {
             completions: Vec::new(),
             conns: 0,
             slab: Slab::new(domain.clone(), sizes.message_bytes, mode & FI_MR_LOCAL != 0),
-            areas: Areas::new(domain.clone(), mode, key_bytes),
+            areas: Areas::new(domain.clone(), mode, key_bytes, can_commit),
+            can_commit,
             destination: None,
             provider,
             queue,
@@ -214,7 +219,7 @@ impl Port {
         let library = self.domain.library();
         let info = match self.destination.take() {
             Some((known, info)) if known == to => info,
-            _ => ask(library, Some(&self.provider), Some(End::There(to)), false)?,
+            _ => ask_for(library, &self.provider, End::There(to))?,
         };
         let opened = Endpoint::open(&info, &self.domain, &self.queue, &self.events, &mut false);
         self.destination = Some((to, info));
@@ -303,7 +308,9 @@ impl Port {
             let slot = self.slab.slot_mut(index);
             match slot.job {
                 Job::Held => continue,
-                Job::Write => ends.push(Event::Written(conn, slot.token, Err(Error::Closed(conn)))),
+                Job::Write(_) => {
+                    ends.push(Event::Written(conn, slot.token, Err(Error::Closed(conn))))
+                }
                 Job::Read => ends.push(Event::Read(conn, slot.token, Err(Error::Closed(conn)))),
                 Job::Free | Job::Receive | Job::Send => {}
             }
@@ -334,7 +341,43 @@ impl Port {
     ///
     /// [`Error::NoMemory`], or [`Error::Call`] if the provider does not register it.
     pub fn expose(&mut self, conn: Conn, bytes: usize) -> Result<Area, Error> {
-        self.areas.expose(conn, bytes)
+        self.areas.expose(conn, bytes, 0)
+    }
+
+    /// As [`Port::expose`], with `behind` bytes behind the area that a peer must not reach: a probe looks at
+    /// them.
+    pub(crate) fn expose_before(
+        &mut self,
+        conn: Conn,
+        bytes: usize,
+        behind: usize,
+    ) -> Result<Area, Error> {
+        self.areas.expose(conn, bytes, behind)
+    }
+
+    /// Copies what lies behind an area that [`Port::expose_before`] made.
+    pub(crate) fn read_behind(&self, area: &Area, into: &mut [u8]) {
+        self.areas.read_behind(area, into);
+    }
+
+    /// Memory of a pool that the peer of a connection may write or read, if it is told the key; as
+    /// [`Port::expose`] otherwise. What lies there stays as it is.
+    ///
+    /// The port keeps the window, and with it the pool, until the connection is closed: also after
+    /// [`Port::unexpose`], and where the provider chooses keys until all connections of its time are closed. If
+    /// the provider never closes an endpoint, the window is leaked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`] if the provider does not register it. `verbs` cannot pin memory of a file system (fsdax);
+    /// it needs a device (devdax).
+    pub fn expose_window(
+        &mut self,
+        conn: Conn,
+        window: &Arc<Window>,
+        access: Access,
+    ) -> Result<Area, Error> {
+        self.areas.expose_window(conn, window, access)
     }
 
     /// Messages and writes of a connection that the provider has not finished. Whoever does not take in what
@@ -389,7 +432,7 @@ impl Drop for Port {
         ));
         std::mem::forget(std::mem::replace(
             &mut self.areas,
-            Areas::new(self.domain.clone(), 0, 0),
+            Areas::new(self.domain.clone(), 0, 0, false),
         ));
     }
 }

@@ -12,7 +12,7 @@ use crate::constants::{FI_READ, FI_RECV, FI_SEND, FI_WRITE};
 use crate::domain::{Domain, Region};
 use crate::endpoint::{Remote, Span};
 use crate::memory::Memory;
-use crate::{Conn, Error};
+use crate::{Completion, Conn, Error};
 use core::ffi::c_void;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -30,8 +30,8 @@ pub(crate) enum Job {
     Held,
     /// A message under way.
     Send,
-    /// A one-sided write.
-    Write,
+    /// A one-sided write, and what its completion says.
+    Write(Completion),
     /// A one-sided read.
     Read,
 }
@@ -186,7 +186,7 @@ impl Slab {
 
     /// The messages and writes of a connection that are not finished.
     pub(crate) fn unsent(&self, conn: Conn) -> usize {
-        let is_out = |&&index: &&u32| matches!(self.slot(index).job, Job::Send | Job::Write);
+        let is_out = |&&index: &&u32| matches!(self.slot(index).job, Job::Send | Job::Write(_));
         let own = self.of.get(&conn).into_iter().flatten();
         own.filter(is_out).count()
     }
@@ -234,7 +234,7 @@ impl Slab {
         let access = FI_SEND | FI_RECV | FI_READ | FI_WRITE;
         let (at, bytes) = (memory.at(0, 0), memory.len());
         // SAFETY: chunks and large memory hold their registration beside the memory and drop it first.
-        let region = unsafe { self.domain.register(at, bytes, access, self.next_key) }?;
+        let region = unsafe { self.domain.register(at, bytes, access, 0, self.next_key) }?;
         Ok(Some(region))
     }
 

@@ -5,6 +5,17 @@ use crate::port::Port;
 use crate::slab::Job;
 use crate::{Buffer, Conn, Error};
 
+/// What the completion of a write says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Completion {
+    /// The memory of this port is not needed any more. Nothing about when the peer sees the bytes.
+    Sent,
+    /// The target has them and has made them durable: its provider wrote their cache lines back to memory and
+    /// fenced that. This covers the bytes of this write, and of no earlier one. It is worth something where
+    /// the memory is a [`everdram_pm::Window`] of a pool; the pool's report says what that survives.
+    Durable,
+}
+
 impl Port {
     /// Posts one more receive buffer for a connection.
     ///
@@ -63,13 +74,13 @@ impl Port {
     }
 
     /// Writes parts, in their order, into memory of the peer. They are copied, and nothing blocks, as with
-    /// [`Port::send`]. [`crate::Event::Written`] with the token follows; without an error it says that the
-    /// memory of this port is not needed any more, and nothing about when the peer sees the bytes. A message
-    /// sent behind the write arrives behind its bytes.
+    /// [`Port::send`]. [`crate::Event::Written`] with the token follows; without an error it says what `how`
+    /// asked for. A message sent behind the write arrives behind its bytes.
     ///
     /// # Errors
     ///
-    /// As for [`Port::send`]. After an error no event with the token follows.
+    /// As for [`Port::send`]; [`Error::Unsupported`] for a durable write where [`Port::can_commit`] says no.
+    /// After an error no event with the token follows.
     pub fn write(
         &mut self,
         conn: Conn,
@@ -77,11 +88,18 @@ impl Port {
         address: u64,
         key: u64,
         token: u64,
+        how: Completion,
     ) -> Result<(), Error> {
+        if how == Completion::Durable && !self.can_commit {
+            return Err(Error::Unsupported(
+                "the provider has no durable writes; write, and ask the peer to make it durable"
+                    .to_owned(),
+            ));
+        }
         let bytes = parts.iter().map(|part| part.len()).sum();
         self.submit(
             conn,
-            Job::Write,
+            Job::Write(how),
             bytes,
             parts,
             Remote { address, key },
@@ -89,7 +107,15 @@ impl Port {
         )
     }
 
-    /// Reads from memory of the peer. [`crate::Event::Read`] with the token and the bytes follows.
+    /// Whether this end can ask for durable writes. They also need a peer whose own port can: the flush is
+    /// work of the peer's side.
+    #[must_use]
+    pub fn can_commit(&self) -> bool {
+        self.can_commit
+    }
+
+    /// Reads from memory of the peer, into memory of this port. [`crate::Event::Read`] with the token and the
+    /// bytes follows when they are here. The peer may be writing them: each byte is old or new.
     ///
     /// # Errors
     ///
@@ -158,7 +184,11 @@ impl Port {
             // SAFETY: as above.
             Job::Send => unsafe { endpoint.send(span, context) },
             // SAFETY: as above.
-            Job::Write => unsafe { endpoint.write(span, slot.remote, context) },
+            Job::Write(Completion::Sent) => unsafe { endpoint.write(span, slot.remote, context) },
+            // SAFETY: as above.
+            Job::Write(Completion::Durable) => unsafe {
+                endpoint.write_durably(span, slot.remote, context)
+            },
             // SAFETY: as above.
             Job::Read => unsafe { endpoint.read(span, slot.remote, context) },
             Job::Free | Job::Held => unreachable!("slot {index} has no operation"),

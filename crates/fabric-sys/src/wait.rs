@@ -19,7 +19,7 @@ pub enum Event {
     Opened(Conn),
     /// A message arrived.
     Message(Conn, Buffer),
-    /// A write with this token is complete, or failed.
+    /// A write with this token is complete, or failed. [`crate::Completion`] says what complete means.
     Written(Conn, u64, Result<(), Error>),
     /// A read with this token is complete, with its bytes, or failed.
     Read(Conn, u64, Result<Vec<u8>, Error>),
@@ -168,7 +168,7 @@ impl Port {
         if code != 0 {
             let library = self.domain.library();
             match job {
-                Job::Write => self.ready.push(Event::Written(
+                Job::Write(_) => self.ready.push(Event::Written(
                     conn,
                     token,
                     Err(library.error("fi_write", code as isize)),
@@ -193,7 +193,7 @@ impl Port {
                 self.ready.push(Event::Message(conn, Buffer(index)));
             }
             Job::Send => self.slab.release(index),
-            Job::Write => {
+            Job::Write(_) => {
                 self.slab.release(index);
                 self.ready.push(Event::Written(conn, token, Ok(())));
             }

@@ -4,7 +4,7 @@
 
 mod support;
 
-use everdram_fabric_sys::{Conn, Error, Event, Port, Sizes};
+use everdram_fabric_sys::{Completion, Conn, Error, Event, Port, Sizes};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -83,7 +83,7 @@ fn writes_under_way_end_with_their_connection() {
         for token in 0..64 {
             if side
                 .port
-                .write(conn, &[&bytes], address, key, token)
+                .write(conn, &[&bytes], address, key, token, Completion::Sent)
                 .is_ok()
             {
                 open.push(token);
@@ -189,7 +189,7 @@ fn a_wrong_key_ends_the_connection_and_writes_nothing() {
     pair(SIZES, 4, serve, |side, conn| {
         let (address, key) = take.recv_timeout(PATIENCE).unwrap();
         side.port
-            .write(conn, &[&[9; 4096]], address, key ^ 1, 5)
+            .write(conn, &[&[9; 4096]], address, key ^ 1, 5, Completion::Sent)
             .unwrap();
         loop {
             match side.next() {

@@ -4,7 +4,7 @@
 
 mod support;
 
-use everdram_fabric_sys::{Conn, Error, Event, Listener, Port, Sizes, providers};
+use everdram_fabric_sys::{Completion, Conn, Error, Event, Listener, Port, Sizes, providers};
 use std::net::SocketAddr;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -214,7 +214,14 @@ fn a_message_behind_a_write_finds_its_bytes_and_a_read_brings_them_back() {
             let bytes = [4, 64 << 10, BYTES][round as usize % 3];
             let fill = vec![round + 1; bytes];
             side.port
-                .write(conn, &[&fill[..1], &fill[1..]], address, key, round.into())
+                .write(
+                    conn,
+                    &[&fill[..1], &fill[1..]],
+                    address,
+                    key,
+                    round.into(),
+                    Completion::Sent,
+                )
                 .unwrap();
             side.port
                 .send(conn, &[&(bytes as u64).to_le_bytes(), &[round + 1]])

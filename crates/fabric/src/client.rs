@@ -218,7 +218,10 @@ impl Client {
                 match event {
                     Event::Opened => return Ok(()),
                     Event::Closed(_) => return Err(ClientError::NoDoor),
-                    Event::Message(..) | Event::Written(..) => {}
+                    Event::Message(..)
+                    | Event::Written(..)
+                    | Event::Committed(..)
+                    | Event::Read(..) => {}
                 }
             }
         }
@@ -496,8 +499,14 @@ impl Client {
                         _ => self.end(),
                     }
                 }
-                Event::Closed(_) | Event::Written(false) => self.end(),
-                Event::Opened | Event::Written(true) => {}
+                Event::Closed(_)
+                | Event::Written(false)
+                | Event::Committed(_, false)
+                | Event::Read(_, None) => self.end(),
+                Event::Opened
+                | Event::Written(true)
+                | Event::Committed(_, true)
+                | Event::Read(_, Some(_)) => {}
             }
         }
         self.events = events;

@@ -1,12 +1,16 @@
 //! A link within one process: both ends are threads here, and no library is needed.
 //!
-//! Who writes plays the network adapter of the other side: its thread copies the bytes into the memory that
-//! the peer exposes. A message waits with the receiver until it has a buffer for it, as on a network.
+//! Who writes plays the network adapter of the other side (`adapter.rs`): its thread copies the bytes into
+//! the memory that the peer exposes. A message waits with the receiver until it has a buffer for it, as on a
+//! network.
 
-use crate::link::{Area, Buffer, Conn, Event, Link, LinkError, Listen, Request, Waker};
+use crate::adapter::Adapter;
+use crate::link::{Access, Area, Buffer, Conn, Event, Link, LinkError, Listen, Request, Waker};
+use everdram_pm::Window;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// A network of this process. Clones are the same network.
@@ -19,6 +23,8 @@ pub struct Network {
 struct Calls {
     waiting: Mutex<VecDeque<Call>>,
     bell: Condvar,
+    /// What the ports of doors draw from, if anything.
+    seed: Option<AtomicU64>,
 }
 
 /// The other end of a connection.
@@ -53,8 +59,10 @@ struct Mailbox {
 struct State {
     arrived: VecDeque<Arrival>,
     is_woken: bool,
-    /// Memory that peers may write, by key.
-    exposed: HashMap<u64, Vec<u8>>,
+    /// Memory that peers reach.
+    adapter: Adapter,
+    /// Connections that have not ended at this end: peers reach memory over those alone.
+    open: HashSet<Conn>,
     /// Connections that were closed before anybody accepted them.
     cancelled: HashSet<Conn>,
 }
@@ -80,6 +88,29 @@ impl Network {
     #[must_use]
     pub fn new() -> Network {
         Network::default()
+    }
+
+    /// A network whose writes into windows of pools land in pieces, in an order that is drawn from a seed.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Network {
+        let calls = Calls {
+            seed: Some(AtomicU64::new(seed)),
+            ..Calls::default()
+        };
+        Network {
+            calls: Arc::new(calls),
+        }
+    }
+
+    /// A port for connections that this network asks for.
+    pub(crate) fn port(&self) -> Port {
+        let port = Port::new();
+        if let Some(seed) = &self.calls.seed {
+            // Each port has an order of its own.
+            let seed = seed.fetch_add(1, Ordering::Relaxed);
+            port.mailbox.state.lock().adapter = Adapter::seeded(seed);
+        }
+        port
     }
 
     pub(crate) fn listen(&self) -> Ear {
@@ -156,6 +187,7 @@ impl Port {
             early: VecDeque::new(),
         };
         self.connections.insert(Conn(self.last), near);
+        self.mailbox.state.lock().open.insert(Conn(self.last));
         Conn(self.last)
     }
 
@@ -182,6 +214,7 @@ impl Port {
             }
             Arrival::Closed(conn) => {
                 if self.connections.remove(&conn).is_some() {
+                    self.mailbox.state.lock().open.remove(&conn);
                     into.push(Event::Closed(conn));
                 }
             }
@@ -215,7 +248,9 @@ impl Link for Port {
         let conn = self.add(Some(from.clone()), buffers);
         let mut state = from.mailbox.state.lock();
         if state.cancelled.remove(&from.conn) {
+            drop(state);
             self.connections.remove(&conn);
+            self.mailbox.state.lock().open.remove(&conn);
             return Err(LinkError::Closed);
         }
         let opened = Arrival::Opened(from.conn, self.place(conn));
@@ -283,6 +318,7 @@ impl Link for Port {
         let Some(near) = self.connections.remove(&conn) else {
             return;
         };
+        self.mailbox.state.lock().open.remove(&conn);
         let far = near.far.or_else(|| {
             let mut state = self.mailbox.state.lock();
             let accepted = state.arrived.iter().find_map(|arrival| match arrival {
@@ -308,19 +344,31 @@ impl Link for Port {
     }
 
     fn expose(&mut self, _: Conn, bytes: usize) -> Result<Area, LinkError> {
-        // As with a real adapter, a key cannot be guessed from another one.
-        let key = rand::random();
-        let mut state = self.mailbox.state.lock();
-        state.exposed.insert(key, vec![0; bytes]);
+        let key = self.mailbox.state.lock().adapter.expose(bytes);
+        let address = 0;
         Ok(Area {
-            address: 0,
+            address,
             key,
             bytes,
         })
     }
 
+    fn expose_window(
+        &mut self,
+        _: Conn,
+        window: &Arc<Window>,
+        access: Access,
+    ) -> Result<Area, LinkError> {
+        let adapter = &mut self.mailbox.state.lock().adapter;
+        Ok(Area {
+            address: 0,
+            key: adapter.expose_window(window, access),
+            bytes: window.len(),
+        })
+    }
+
     fn unexpose(&mut self, area: Area) {
-        self.mailbox.state.lock().exposed.remove(&area.key);
+        self.mailbox.state.lock().adapter.unexpose(area.key);
     }
 
     /// Here the peer's mailbox has them.
@@ -330,9 +378,8 @@ impl Link for Port {
 
     fn read_area(&self, area: &Area, at: usize, into: &mut [u8]) -> Result<(), LinkError> {
         let state = self.mailbox.state.lock();
-        let memory = state.exposed.get(&area.key);
-        let bytes = memory.and_then(|memory| memory.get(at..at.saturating_add(into.len())));
-        into.copy_from_slice(bytes.ok_or(LinkError::Foreign)?);
+        let bytes = state.adapter.look(area.key, at as u64, into.len());
+        into.copy_from_slice(&bytes.ok_or(LinkError::Foreign)?);
         Ok(())
     }
 
@@ -342,21 +389,70 @@ impl Link for Port {
         bytes: &[u8],
         (address, key): (u64, u64),
     ) -> Result<(), LinkError> {
+        let done = self.reach(conn, |adapter| {
+            adapter.write(key, address, bytes, false).then_some(())
+        })?;
+        self.ended(conn, Event::Written(done.is_some()), done.is_some());
+        Ok(())
+    }
+
+    /// The adapter of the other side flushes and fences what it wrote.
+    fn can_commit(&self) -> bool {
+        true
+    }
+
+    fn write_durably(
+        &mut self,
+        conn: Conn,
+        bytes: &[u8],
+        (address, key): (u64, u64),
+        token: u64,
+    ) -> Result<(), LinkError> {
+        let done = self.reach(conn, |adapter| {
+            adapter.write(key, address, bytes, true).then_some(())
+        })?;
+        self.ended(
+            conn,
+            Event::Committed(token, done.is_some()),
+            done.is_some(),
+        );
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        conn: Conn,
+        bytes: usize,
+        (address, key): (u64, u64),
+        token: u64,
+    ) -> Result<(), LinkError> {
+        let read = self.reach(conn, |adapter| adapter.read(key, address, bytes))?;
+        let is_done = read.is_some();
+        self.ended(conn, Event::Read(token, read), is_done);
+        Ok(())
+    }
+}
+
+impl Port {
+    /// Does something with the adapter of the other side. `None`: it refuses, or has closed the connection.
+    fn reach<T>(
+        &self,
+        conn: Conn,
+        with: impl FnOnce(&mut Adapter) -> Option<T>,
+    ) -> Result<Option<T>, LinkError> {
         let far = self.far(conn)?;
         let mut state = far.mailbox.state.lock();
-        let memory = state.exposed.get_mut(&key);
-        let end = (address as usize).checked_add(bytes.len());
-        let place = memory.zip(end);
-        let place = place.and_then(|(memory, end)| memory.get_mut(address as usize..end));
-        let is_allowed = place.map(|place| place.copy_from_slice(bytes)).is_some();
-        drop(state);
-        self.written.push(Event::Written(is_allowed));
-        if !is_allowed {
-            // An adapter breaks the connection of whoever writes where it may not.
+        let is_open = state.open.contains(&far.conn);
+        Ok(is_open.then(|| with(&mut state.adapter)).flatten())
+    }
+
+    /// One-sided access has ended. An adapter breaks the connection of whoever goes where it may not.
+    fn ended(&mut self, conn: Conn, event: Event, is_done: bool) {
+        self.written.push(event);
+        if !is_done {
             self.close(conn);
             self.written.push(Event::Closed(conn));
         }
-        Ok(())
     }
 }
 
@@ -364,5 +460,7 @@ impl Drop for Port {
     fn drop(&mut self) {
         let open: Vec<Conn> = self.connections.keys().copied().collect();
         open.into_iter().for_each(|conn| self.close(conn));
+        // Peers may know this mailbox longer.
+        self.mailbox.state.lock().adapter.unexpose_all();
     }
 }

@@ -27,6 +27,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod adapter;
 mod client;
 mod door;
 mod inside;
@@ -53,9 +54,20 @@ pub fn providers() -> Result<Vec<Provider>, StartError> {
     Ok(everdram_fabric_sys::providers(library).map_err(LinkError::from)?)
 }
 
+/// Tries a provider out within this process, at an address of this machine (port 0 picks a free one): what
+/// its durable writes cost, and whether it keeps peers inside of the memory they were given. Takes some
+/// milliseconds, at most some seconds.
+///
+/// # Errors
+/// There is no library.
+pub fn probe(provider: &str, at: std::net::SocketAddr) -> Result<Probe, LoadError> {
+    let library = everdram_fabric_sys::library()?;
+    Ok(everdram_fabric_sys::probe(library, provider, at))
+}
+
 pub use client::{Client, ClientError, ClientOptions, Done, Outcome, Probed, Ticket, Way};
 pub use door::{Door, DoorStats, Settings, StartError};
-pub use everdram_fabric_sys::{LoadError, Provider};
+pub use everdram_fabric_sys::{Bounds, Commit, LoadError, Probe, Provider, WriteTimes};
 pub use inside::Network;
 pub use link::LinkError;
 pub use wire::{INLINE_BYTES, KEY_BYTES_MAX, Status, VALUE_BYTES_MAX};

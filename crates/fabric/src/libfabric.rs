@@ -1,8 +1,9 @@
 //! The link over libfabric: connected endpoints of a provider, such as `tcp` or `verbs`.
 
-use crate::link::{Area, Buffer, Conn, Event, Link, LinkError, Listen, Request, Waker};
+use crate::link::{Access, Area, Buffer, Conn, Event, Link, LinkError, Listen, Request, Waker};
 use crate::wire::{GREETING, MESSAGE_BYTES, VERSION};
 use everdram_fabric_sys as sys;
+use everdram_pm::Window;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,6 +12,9 @@ use std::time::Duration;
 const SIZES: sys::Sizes = sys::Sizes {
     message_bytes: MESSAGE_BYTES,
 };
+
+/// The token of writes that are not durable when they end.
+const PLAIN: u64 = u64::MAX;
 
 /// Where a door listens: `tcp://127.0.0.1:7700`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +109,19 @@ impl Port {
     }
 }
 
+impl Port {
+    /// Remembers an area, by what peers name it.
+    fn keep(&mut self, area: sys::Area) -> Area {
+        let named = Area {
+            address: area.address,
+            key: area.key,
+            bytes: area.bytes,
+        };
+        self.areas.insert(area.key, area);
+        named
+    }
+}
+
 impl Link for Port {
     fn accept(&mut self, request: Request, buffers: usize) -> Result<Conn, LinkError> {
         let incoming = request
@@ -127,9 +144,11 @@ impl Link for Port {
             into.push(match event {
                 sys::Event::Opened(_) => Event::Opened,
                 sys::Event::Message(conn, buffer) => Event::Message(Conn(conn.0), Buffer(buffer.0)),
-                sys::Event::Written(_, _, outcome) => Event::Written(outcome.is_ok()),
+                sys::Event::Written(_, PLAIN, outcome) => Event::Written(outcome.is_ok()),
+                sys::Event::Written(_, token, outcome) => Event::Committed(token, outcome.is_ok()),
+                sys::Event::Read(_, token, outcome) => Event::Read(token, outcome.ok()),
                 sys::Event::Closed(conn) => Event::Closed(Conn(conn.0)),
-                // Nobody here reads from peers.
+                // There are no others.
                 _ => continue,
             });
         }
@@ -159,13 +178,17 @@ impl Link for Port {
 
     fn expose(&mut self, conn: Conn, bytes: usize) -> Result<Area, LinkError> {
         let area = self.port.expose(sys::Conn(conn.0), bytes)?;
-        let named = Area {
-            address: area.address,
-            key: area.key,
-            bytes,
-        };
-        self.areas.insert(area.key, area);
-        Ok(named)
+        Ok(self.keep(area))
+    }
+
+    fn expose_window(
+        &mut self,
+        conn: Conn,
+        window: &Arc<Window>,
+        access: Access,
+    ) -> Result<Area, LinkError> {
+        let area = self.port.expose_window(sys::Conn(conn.0), window, access)?;
+        Ok(self.keep(area))
     }
 
     fn unexpose(&mut self, area: Area) {
@@ -185,7 +208,34 @@ impl Link for Port {
         bytes: &[u8],
         (address, key): (u64, u64),
     ) -> Result<(), LinkError> {
+        let (conn, how) = (sys::Conn(conn.0), sys::Completion::Sent);
+        Ok(self.port.write(conn, &[bytes], address, key, PLAIN, how)?)
+    }
+
+    fn can_commit(&self) -> bool {
+        self.port.can_commit()
+    }
+
+    fn write_durably(
+        &mut self,
+        conn: Conn,
+        bytes: &[u8],
+        (address, key): (u64, u64),
+        token: u64,
+    ) -> Result<(), LinkError> {
+        assert_ne!(token, PLAIN);
+        let (conn, how) = (sys::Conn(conn.0), sys::Completion::Durable);
+        Ok(self.port.write(conn, &[bytes], address, key, token, how)?)
+    }
+
+    fn read(
+        &mut self,
+        conn: Conn,
+        bytes: usize,
+        (address, key): (u64, u64),
+        token: u64,
+    ) -> Result<(), LinkError> {
         let conn = sys::Conn(conn.0);
-        Ok(self.port.write(conn, &[bytes], address, key, 0)?)
+        Ok(self.port.read(conn, bytes, address, key, token)?)
     }
 }

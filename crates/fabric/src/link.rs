@@ -4,6 +4,7 @@
 //! Both keep the order of what goes over a connection: a message that is sent behind a write arrives when the
 //! written bytes are there.
 
+use everdram_pm::Window;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,7 @@ pub(crate) struct Area {
 }
 
 /// What happened on a link.
+#[cfg_attr(not(test), allow(dead_code, reason = "no door over windows here"))]
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The peer has accepted.
@@ -32,9 +34,15 @@ pub(crate) enum Event {
     Message(Conn, Buffer),
     /// The bytes of a write are with the peer; `false`: perhaps not all.
     Written(bool),
+    /// The bytes of the durable write with this token are durable with the peer; `false`: perhaps not all.
+    Committed(u64, bool),
+    /// The bytes of the read with this token, if it did not fail.
+    Read(u64, Option<Vec<u8>>),
     /// The last one of a connection.
     Closed(Conn),
 }
+
+pub(crate) use everdram_fabric_sys::Access;
 
 /// A connection that somebody asks for, as links of its kind know it. Dropped, it is refused.
 pub(crate) type Request = Box<dyn Any + Send>;
@@ -57,6 +65,7 @@ pub enum LinkError {
 pub(crate) type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// See the module text.
+#[cfg_attr(not(test), allow(dead_code, reason = "no door over windows here"))]
 pub(crate) trait Link: Send {
     /// Accepts a connection, with so many buffers for what it sends.
     fn accept(&mut self, request: Request, buffers: usize) -> Result<Conn, LinkError>;
@@ -76,7 +85,15 @@ pub(crate) trait Link: Send {
     fn waker(&self) -> Waker;
     /// Memory that the peer of a connection may write, if it is told where.
     fn expose(&mut self, conn: Conn, bytes: usize) -> Result<Area, LinkError>;
-    /// Takes such memory back. Its connection is closed.
+    /// Memory of a pool that the peer of a connection may write or read, if it is told where. The link keeps
+    /// the window at least until it is taken back, and as long as a peer may reach it.
+    fn expose_window(
+        &mut self,
+        conn: Conn,
+        window: &Arc<Window>,
+        access: Access,
+    ) -> Result<Area, LinkError>;
+    /// Takes such memory back. Its connection is closed, or writes to it that have begun may go on.
     fn unexpose(&mut self, area: Area);
     /// Copies what lies there now, from byte `at` on. A peer may be writing it.
     fn read_area(&self, area: &Area, at: usize, into: &mut [u8]) -> Result<(), LinkError>;
@@ -85,6 +102,26 @@ pub(crate) trait Link: Send {
     /// Writes to an address under a key of the peer; no thread there learns of it. [`Event::Written`]
     /// follows.
     fn write(&mut self, conn: Conn, bytes: &[u8], target: (u64, u64)) -> Result<(), LinkError>;
+    /// Whether [`Link::write_durably`] can be had, as far as this end knows. The peer's link must say so,
+    /// too.
+    fn can_commit(&self) -> bool;
+    /// As [`Link::write`], into a window. [`Event::Committed`] follows, once the other side has made these
+    /// bytes durable; it says nothing about earlier ones. Tokens: any but `u64::MAX`.
+    fn write_durably(
+        &mut self,
+        conn: Conn,
+        bytes: &[u8],
+        target: (u64, u64),
+        token: u64,
+    ) -> Result<(), LinkError>;
+    /// Reads from an address under a key of the peer; no thread there learns of it. [`Event::Read`] follows.
+    fn read(
+        &mut self,
+        conn: Conn,
+        bytes: usize,
+        source: (u64, u64),
+        token: u64,
+    ) -> Result<(), LinkError>;
 }
 
 /// Where connections are asked for. One thread owns it.
@@ -94,3 +131,6 @@ pub(crate) trait Listen: Send {
     /// As clients name it.
     fn address(&self) -> String;
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,6 +97,14 @@ pub enum Error {
         /// Why.
         what: String,
     },
+    /// A device may not write and read this memory of the pool.
+    #[error("{path}: no window for a device: {what}", path = .path.display())]
+    NoWindow {
+        /// The pool.
+        path: PathBuf,
+        /// Why, and what to do.
+        what: String,
+    },
     /// The data file, or the shelf, is missing or does not belong to the pool, or one of the two is an older
     /// copy. Nothing was changed.
     #[error("{path}: {what}", path = .path.display())]

@@ -82,5 +82,6 @@ pub use pool::inspect::PoolInfo;
 pub use pool::probe::{Probe, probe};
 pub use pool::superblock::extent::Extent;
 pub use pool::superblock::{DATA_AT, ROOT_AT, ROOT_BYTES};
+pub use pool::window::Window;
 pub use pool::{Pool, PoolOptions};
 pub use shelf::{Shelf, ShelfFile};

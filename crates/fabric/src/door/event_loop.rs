@@ -226,7 +226,8 @@ impl EventLoop {
                 }
             }
             Event::Closed(conn) => self.close(conn),
-            Event::Opened | Event::Written(_) => {}
+            // A door writes and reads nothing of its clients.
+            Event::Opened | Event::Written(_) | Event::Committed(..) | Event::Read(..) => {}
         }
     }
 

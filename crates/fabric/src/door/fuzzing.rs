@@ -170,7 +170,7 @@ impl Bench {
                         let _closed = port.give_back(buffer, true);
                     }
                     Event::Closed(_) => is_closed = true,
-                    Event::Opened | Event::Written(_) => {}
+                    Event::Opened | Event::Written(_) | Event::Committed(..) | Event::Read(..) => {}
                 }
             }
             if is_closed {

@@ -12,7 +12,7 @@ pub mod fuzzing;
 mod grants;
 mod request;
 
-use crate::inside::{self, Network};
+use crate::inside::Network;
 use crate::libfabric;
 use crate::link::{Link, LinkError, Listen};
 use event_loop::{EventLoop, Mailbox};
@@ -166,7 +166,7 @@ impl Door {
         network: &Network,
         settings: Settings,
     ) -> Result<Door, StartError> {
-        let port = || Box::new(inside::Port::new()) as Box<dyn Link>;
+        let port = || Box::new(network.port()) as Box<dyn Link>;
         let links = (0..settings.loops.max(1)).map(|_| port()).collect();
         Door::over(store, Box::new(network.listen()), links, settings)
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::client::{Client, ClientError, ClientOptions, Outcome, Way};
+use crate::inside;
 use crate::link::{Conn, Event};
 use crate::wire::{self, Head, INLINE_BYTES, Kind, Status, VALUE_BYTES_MAX};
 use everdram::password::Password;

@@ -11,7 +11,7 @@ pub(super) mod lane;
 pub(super) mod map;
 pub(super) mod position;
 pub(super) mod preset;
+pub(super) mod readout;
 pub(super) mod region;
 pub(super) mod unfenced;
-pub(super) mod window;
 pub(super) mod words;

@@ -4,7 +4,9 @@
 //! - The bytes are accessed word by word through atomics only (or by the line-wide instructions of `cpu`,
 //!   which never tear a word). So a reader that races with a writer reads old or new words, without undefined
 //!   behaviour. The reader copies them and verifies the checksum of the copy.
-//! - No reference into the mapping ever leaves this file.
+//! - A device, or a library that plays one, writes and reads bytes too, but only inside a [`crate::Window`].
+//!   It keeps no word whole: whoever reads there verifies a copy, as after any race.
+//! - No reference into the mapping ever leaves this file. A pointer leaves it for windows alone.
 //! - The address range is reserved once, up to the pool's maximum; growth maps more of it and only then
 //!   raises `len`, so an offset that was valid stays valid, at the same address.
 //! - An access outside `len` is a bug of the caller and panics: offsets that come from the pool's bytes are
@@ -42,7 +44,7 @@ pub struct Region {
 ///
 /// # Safety
 /// `base` is 4096-aligned and stays valid for reads and writes of the region's `len` bytes until the backing
-/// is dropped. Only the region accesses them.
+/// is dropped. Only the region accesses them, and devices inside of a [`crate::Window`].
 pub(crate) unsafe trait Backing: Send + Sync {
     /// First byte.
     fn base(&self) -> NonNull<u8>;
@@ -52,7 +54,8 @@ pub(crate) unsafe trait Backing: Send + Sync {
     fn blank_behind(&self, _from: u64) {}
 }
 
-// SAFETY: every access to the bytes behind `base` goes through atomics or word-preserving instructions.
+// SAFETY: every access to the bytes behind `base` goes through atomics or word-preserving instructions; what
+// a device does in a window, it does past the rules of Rust, as another process does to shared memory.
 unsafe impl Send for Region {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Region {}
@@ -162,6 +165,16 @@ impl Region {
     pub(crate) fn set_len(&self, len: u64) {
         assert!(len.is_multiple_of(LINE) && len >= self.len());
         self.len.store(len, Ordering::Release);
+    }
+
+    /// Where the bytes of a window lie.
+    ///
+    /// # Panics
+    /// If the range is not mapped.
+    pub(crate) fn pointer(&self, at: u64, bytes: u64) -> NonNull<u8> {
+        assert!(self.contains(at, bytes));
+        // SAFETY: in bounds of one live allocation (asserted; field invariant of `base`).
+        unsafe { self.base.add(at as usize) }
     }
 
     #[inline]

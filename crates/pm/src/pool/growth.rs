@@ -15,6 +15,7 @@ use super::place;
 use super::probe::DaxDevice;
 use super::superblock::PAGE;
 use super::superblock::extent::Extent;
+use super::window::Windows;
 use crate::error::Error;
 use crate::io::File;
 use crate::lock::lock;
@@ -73,6 +74,8 @@ pub(crate) struct Growth {
     storage: Storage,
     /// One growth at a time.
     growing: Mutex<()>,
+    /// Ranges that devices reach, which keep their room.
+    windows: Windows,
 }
 
 impl Growth {
@@ -81,6 +84,7 @@ impl Growth {
             path,
             storage,
             growing: Mutex::new(()),
+            windows: Windows::default(),
         }
     }
 
@@ -207,11 +211,30 @@ impl Growth {
         let Some(file) = self.direct_file() else {
             return Ok(false);
         };
-        match file.punch(at, bytes) {
+        let punched = self.windows.beside(at, bytes, || file.punch(at, bytes));
+        match punched {
             Ok(()) => Ok(true),
             Err(Errno::OPNOTSUPP) => Ok(false),
             Err(errno) => Err(Error::io(&self.path, "giving room back")(errno)),
         }
+    }
+
+    /// Whether stores to memory are stores to the medium: the mapping is the memory itself, or there is no
+    /// medium but memory.
+    pub(crate) fn is_direct(&self) -> bool {
+        match &self.storage {
+            Storage::File { sharing, .. } => *sharing != Sharing::Private,
+            Storage::Fixed | Storage::Device { .. } => true,
+            #[cfg(feature = "lab")]
+            Storage::Memory { .. } => true,
+            #[cfg(feature = "lab")]
+            Storage::Simulated { .. } => false,
+        }
+    }
+
+    /// The ranges that devices reach.
+    pub(crate) fn windows(&self) -> &Windows {
+        &self.windows
     }
 
     /// See [`crate::Pool::take_back`].

@@ -9,7 +9,7 @@ use super::superblock::extent::Extent;
 use super::superblock::{Block, PAGE, VERSION};
 use crate::error::Error;
 use crate::medium::Medium;
-use crate::memory::window::Window;
+use crate::memory::readout::Readout;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -83,9 +83,9 @@ impl Pool {
         }
         let found = if is_device {
             // The kernel does not support `read` on a devdax device; it can only be mapped.
-            let window =
-                Window::new(file.as_fd(), bytes).map_err(Error::io(path, "mapping the device"))?;
-            header::read(&window, path)?
+            let readout =
+                Readout::new(file.as_fd(), bytes).map_err(Error::io(path, "mapping the device"))?;
+            header::read(&readout, path)?
         } else {
             header::read(&ReadOnly(file), path)?
         };

@@ -19,6 +19,7 @@ pub(super) mod probe;
 pub(super) mod report;
 pub(super) mod superblock;
 pub(super) mod view;
+pub(super) mod window;
 
 use crate::checksum::Secret;
 use crate::error::{Damage, Error};
@@ -250,7 +251,8 @@ impl Pool {
     /// [`Error::Io`]; part of the room may have been returned.
     ///
     /// # Panics
-    /// If the range is outside the pool.
+    /// If the range is outside the pool, or a [`crate::Window`] lies in it: a device would write to bytes
+    /// that nobody has.
     pub fn give_back(&self, at: u64, bytes: u64) -> Result<bool, Error> {
         assert!(self.region.contains(at, bytes));
         self.healthy()?;

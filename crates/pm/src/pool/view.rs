@@ -26,8 +26,8 @@ use crate::memory::cpu::FlushKind;
 use crate::memory::delay::Delay;
 use crate::memory::map::{Reservation, Sharing};
 use crate::memory::preset::Preset;
+use crate::memory::readout::Readout;
 use crate::memory::region::Region;
-use crate::memory::window::Window;
 use rustix::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -146,9 +146,9 @@ fn copy_device(
     preset: Option<&'static Preset>,
 ) -> Result<Image, Error> {
     opening::check_room(path, device)?;
-    let window = Window::new(place.file.inner().as_fd(), device.bytes)
+    let readout = Readout::new(place.file.inner().as_fd(), device.bytes)
         .map_err(Error::io(path, "mapping the device"))?;
-    let found = header::read(&window, path)?;
+    let found = header::read(&readout, path)?;
     if !options.open {
         return Err(Error::Exists { path: path.into() });
     }
@@ -161,7 +161,7 @@ fn copy_device(
         .fill_with_zeros(image_bytes)
         .map_err(Error::io(path, "taking memory for a copy of the device"))?;
     let region = Arc::new(Region::new(Box::new(reservation), image_bytes, None));
-    copy(&window, &region);
+    copy(&readout, &region);
     Ok(Image {
         found,
         medium,
@@ -170,10 +170,10 @@ fn copy_device(
 }
 
 /// Copies as much as the region has room for; pages of zeros take no memory.
-fn copy(window: &Window, region: &Region) {
+fn copy(readout: &Readout, region: &Region) {
     const ZEROS: Block = [0; PAGE as usize];
     for at in (0..region.len()).step_by(PAGE as usize) {
-        let page = window.page(at);
+        let page = readout.page(at);
         if page != ZEROS {
             region.store(at, &page);
         }

@@ -13,27 +13,27 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// See the module text.
-pub(crate) struct Window {
+pub(crate) struct Readout {
     /// Page-aligned, readable for `bytes` bytes until drop.
     base: NonNull<c_void>,
     bytes: usize,
 }
 
 // SAFETY: the mapping belongs to this value, and is only read, by atomics.
-unsafe impl Send for Window {}
+unsafe impl Send for Readout {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Window {}
+unsafe impl Sync for Readout {}
 
-impl Window {
+impl Readout {
     /// Maps the first `bytes` of a device, which has that many.
-    pub(crate) fn new(device: BorrowedFd<'_>, bytes: u64) -> Result<Window, Errno> {
+    pub(crate) fn new(device: BorrowedFd<'_>, bytes: u64) -> Result<Readout, Errno> {
         let bytes = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
         let (anywhere, access) = (std::ptr::null_mut(), ProtFlags::READ);
         // SAFETY: no address is asked for, so no existing mapping is touched.
         let raw =
             unsafe { rustix::mm::mmap(anywhere, bytes, access, MapFlags::SHARED, device, 0) }?;
         let base = NonNull::new(raw).ok_or(Errno::NOMEM)?;
-        Ok(Window { base, bytes })
+        Ok(Readout { base, bytes })
     }
 
     /// A copy of the page at `at`.
@@ -59,7 +59,7 @@ impl Window {
     }
 }
 
-impl Carrier for Window {
+impl Carrier for Readout {
     fn read(&self, at: u64) -> Result<Block, Errno> {
         Ok(self.page(at))
     }
@@ -69,7 +69,7 @@ impl Carrier for Window {
     }
 }
 
-impl Drop for Window {
+impl Drop for Readout {
     fn drop(&mut self) {
         // SAFETY: mapped in `new` with this length; no reference into it outlives a call.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.bytes) };
