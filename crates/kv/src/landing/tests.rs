@@ -559,12 +559,15 @@ fn what_threads_saw_has_an_order(engine: EngineKind) {
     let bed = Bed::new(engine);
     let (clock, values) = (AtomicU64::new(1), AtomicU64::new(1));
     let now = || clock.fetch_add(1, Ordering::SeqCst);
-    let ended = AtomicBool::new(false);
+    let (ended, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
     let locals = |thread: u64| {
         let mut random = StdRng::seed_from_u64(seed ^ thread);
         let mut session = bed.session();
         let mut history = vec![Vec::new(); KEYS];
-        for _ in 0..1500 {
+        for call in 0..1000 {
+            while rounds.load(Ordering::Relaxed) < call / 10 {
+                std::thread::yield_now();
+            }
             let key = random.random_range(0..KEYS);
             let name = [b'k', key as u8];
             let value = values.fetch_add(1, Ordering::Relaxed);
@@ -600,6 +603,7 @@ fn what_threads_saw_has_an_order(engine: EngineKind) {
         let mut granter = bed.landing.granter();
         let mut history = vec![Vec::new(); KEYS];
         while !ended.load(Ordering::Relaxed) {
+            rounds.fetch_add(1, Ordering::Relaxed);
             let mut under_way = Vec::new();
             for _ in 0..random.random_range(1..4) {
                 let key = random.random_range(0..KEYS);
@@ -645,7 +649,10 @@ fn what_threads_saw_has_an_order(engine: EngineKind) {
     let mut all = vec![Vec::new(); KEYS];
     std::thread::scope(|scope| {
         let remote = scope.spawn(remote);
-        let locals: Vec<_> = (0..2).map(|thread| scope.spawn(move || locals(thread))).collect();
+        let locals: Vec<_> = (0..2).map(|thread| scope.spawn({
+            let locals = &locals;
+            move || locals(thread)
+        })).collect();
         let mut histories: Vec<_> = locals.into_iter().map(|thread| thread.join().unwrap()).collect();
         ended.store(true, Ordering::Relaxed);
         histories.push(remote.join().unwrap());
