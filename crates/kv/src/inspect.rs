@@ -5,10 +5,12 @@ use crate::crl;
 use crate::engine::kind::JOURNAL;
 use crate::engine::open;
 use crate::error::Error;
+use crate::landing::{PAGE_BYTES, recover as landing};
 use crate::options::{Create, Options, Progress};
 use crate::stats::{CheckReport, Finding, Inspection};
 use everdram_pm::Pool;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Reads the pool at `path` as recovery would, into private memory. The pool does not change.
 ///
@@ -37,9 +39,11 @@ pub fn inspect(path: &Path) -> Result<Inspection, Error> {
         }
         _ => {
             let options = to_look();
-            let engine = open::recovered(open::pool(path, &options)?, path, &options)?;
+            let pool = open::pool(path, &options)?;
+            let engine = open::recovered(Arc::clone(&pool), path, &options)?;
             inspection.stats = engine.stats();
             engine.describe(&mut inspection);
+            describe_landing(&pool, &mut inspection);
             engine.name()
         }
     };
@@ -48,6 +52,17 @@ pub fn inspect(path: &Path) -> Result<Inspection, Error> {
         *value = format!("{name} (number {number})");
     }
     Ok(inspection)
+}
+
+/// Adds what the landing area holds, if there is one.
+fn describe_landing(pool: &Pool, inspection: &mut Inspection) {
+    if let Some((stats, arrived)) = landing::describe(pool) {
+        let value = format!(
+            "{} pages of {PAGE_BYTES} bytes, {} free; {} grants, of which {arrived} have arrived and wait for the next open",
+            stats.pages, stats.pages_free, stats.grants
+        );
+        inspection.fields.push(("landing area".into(), value));
+    }
 }
 
 /// Walks the whole pool at `path`, in private memory, and verifies every checksum and invariant. Returns the
@@ -72,8 +87,12 @@ pub fn check(
         ..to_look()
     };
     let opened = open::pool(path, &options)
-        .and_then(|pool| open::recovered(pool, path, &options))
-        .and_then(|engine| Ok((engine.name(), engine.check()?)));
+        .and_then(|pool| {
+            let engine = open::recovered(Arc::clone(&pool), path, &options)?;
+            let mut report = engine.check()?;
+            report.findings.append(&mut landing::check(&pool)?);
+            Ok((engine.name(), report))
+        });
     match opened {
         Err(error) if error.is_damage() => check_damaged(path, options, error),
         checked => checked,

@@ -33,6 +33,7 @@ pub mod inspect;
 pub mod iter;
 #[cfg(feature = "lab")]
 pub mod lab;
+pub mod landing;
 pub mod object;
 pub mod options;
 pub mod password;

@@ -4,7 +4,8 @@ use crate::concurrency::stripes::STRIPES;
 use crate::engine::kind::EngineKind;
 use crate::engine::random::Random;
 use crate::error::Error;
-use everdram_pm::{DiskPreset, Durability, MediumChoice};
+use crate::landing::layout::AREA_BYTES_MAX;
+use everdram_pm::{DiskPreset, Durability, Medium, MediumChoice};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -262,6 +263,11 @@ pub struct Options {
     /// Bytes written to the pool between two checkpoints of the index, at least; 0 = no checkpoints. A
     /// restart begins with the last one. A checkpoint takes 11 bytes per key.
     pub checkpoint_bytes: u64,
+    /// Bytes of the landing area, rounded up to whole pages of 4 KiB, into which remote clients write values
+    /// ([`crate::landing`]); only on media that are durable at the fence (`pmem`, `emulated`). 0 = none. An
+    /// area is never resized or removed: a pool that has one keeps it, whatever is asked for. An everdram
+    /// that knows no such areas refuses the pool.
+    pub landing_bytes: u64,
     /// Settings of the engine `bullet`. New pools only, except `system` and `front_bytes`.
     pub bullet: BulletOptions,
     /// Settings of the engine `dstore`.
@@ -307,6 +313,7 @@ impl Default for Options {
             reclaim_background: true,
             log_bytes: 64 << 20,
             checkpoint_bytes: 64 << 20,
+            landing_bytes: 0,
             bullet: BulletOptions::default(),
             dstore: DstoreOptions::default(),
             tiered: TieredOptions::default(),
@@ -407,6 +414,19 @@ impl Options {
                 "tiered.segment_bytes = {}: give 4 KiB to 64 MiB",
                 tiered.segment_bytes
             ));
+        }
+        if self.landing_bytes > AREA_BYTES_MAX {
+            return refuse(format!(
+                "landing_bytes = {}: give up to {AREA_BYTES_MAX}",
+                self.landing_bytes
+            ));
+        }
+        if self.landing_bytes > 0 && self.medium == MediumChoice::Only(Medium::File) {
+            return refuse(
+                "landing_bytes: a landing area needs a medium that is durable at the fence; ask for `pmem` or \
+                 `emulated`, or leave the option out"
+                    .into(),
+            );
         }
         const MAX: usize = 32_000;
         if !(1..=MAX).contains(&self.sessions_max) {

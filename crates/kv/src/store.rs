@@ -11,6 +11,7 @@ use crate::engine::{
     open,
 };
 use crate::error::Error;
+use crate::landing::Landing;
 use crate::object::locks::Locks as LockTable;
 use crate::options::Options;
 use crate::stats::{CheckReport, Finding, Stats};
@@ -29,6 +30,7 @@ struct Open {
     engine: Arc<dyn Engine>,
     report: Report,
     damage: Option<Arc<Damage>>,
+    landing: Option<Arc<Landing>>,
     /// Of names, by buckets.
     locks: Arc<LockTable>,
 }
@@ -54,6 +56,7 @@ impl Store {
                 engine: opened.engine,
                 report: opened.report,
                 damage: opened.damage,
+                landing: opened.landing,
                 locks: Arc::default(),
             }),
         })
@@ -68,6 +71,7 @@ impl Store {
                 engine,
                 report,
                 damage: None,
+                landing: None,
                 locks: Arc::default(),
             }),
         }
@@ -96,6 +100,13 @@ impl Store {
 
     pub(crate) fn locks(&self) -> &Arc<LockTable> {
         &self.open.locks
+    }
+
+    /// The landing area, into which remote clients write values; `None`: the pool has none
+    /// ([`Options::landing_bytes`]). It may outlive the store: then it takes no more calls.
+    #[must_use]
+    pub fn landing(&self) -> Option<Arc<Landing>> {
+        self.open.landing.clone()
     }
 
     /// The engine, for doors such as a server.

@@ -81,7 +81,7 @@ pub use pool::erase::erase;
 pub use pool::inspect::PoolInfo;
 pub use pool::probe::{Probe, probe};
 pub use pool::superblock::extent::Extent;
-pub use pool::superblock::{DATA_AT, ROOT_AT, ROOT_BYTES};
+pub use pool::superblock::{DATA_AT, OWNER_REQUIRED, ROOT_AT, ROOT_BYTES};
 pub use pool::window::Window;
 pub use pool::{Pool, PoolOptions};
 pub use shelf::{Shelf, ShelfFile};

@@ -219,8 +219,9 @@ impl Bullet {
     /// The stripe of a hash: a row of buckets of the front.
     #[inline]
     fn stripe(&self, hash: u64) -> StripeId {
-        self.stripes
-            .numbered((hash >> (64 - self.row_bits)) as usize)
+        // With one stripe there are no bits.
+        let row = hash.checked_shr(64 - self.row_bits).unwrap_or(0);
+        self.stripes.numbered(row as usize)
     }
 
     /// Raises the clock of every stripe: before sessions run, or while all stripes are held.

@@ -8,6 +8,8 @@ use super::{Engine, Recovered};
 use crate::bullet::{self, Bullet};
 use crate::dstore::{self, Dstore};
 use crate::error::Error;
+use crate::landing::engine::LandingEngine;
+use crate::landing::{Landing, OWN_SESSIONS, recover as landing};
 use crate::options::Options;
 use crate::viper::{self, Viper};
 use everdram_pm::{Pool, Report};
@@ -20,6 +22,7 @@ pub(crate) struct Opened {
     pub(crate) report: Report,
     /// The missing data, if the store was salvaged.
     pub(crate) damage: Option<Arc<Damage>>,
+    pub(crate) landing: Option<Arc<Landing>>,
 }
 
 /// Opens or creates the pool at `path`, recovers its engine and starts its background threads.
@@ -29,19 +32,53 @@ pub(crate) struct Opened {
 /// untouched.
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     let pool = pool(path, options)?;
-    let engine = recovered(Arc::clone(&pool), path, options)?;
-    if !pool.is_read_only() {
-        Arc::clone(&engine).start();
-    }
-    let damage = engine.damage().cloned();
-    Ok(Opened {
-        engine: match &damage {
-            Some(damage) => Arc::new(Salvaged::new(engine, Arc::clone(damage), path.into())),
-            None => engine,
-        },
+    let opened = |engine, damage, landing| Opened {
+        engine,
+        // The engine may have added to it.
         report: pool.report(),
         damage,
-    })
+        landing,
+    };
+    if pool.is_read_only() {
+        let engine = recovered(Arc::clone(&pool), path, options)?;
+        let damage = engine.damage().cloned();
+        let seen = landing::look(&pool, damage.as_ref());
+        seen.map_err(|error| error.at_path(path))?;
+        let engine: Arc<dyn Engine> = match &damage {
+            Some(damage) => Arc::new(Salvaged::new(engine, Arc::clone(damage), path.into())),
+            None => engine,
+        };
+        return Ok(opened(engine, damage, None));
+    }
+    if !landing::is_wanted(&pool, options.landing_bytes) {
+        let engine = recovered(Arc::clone(&pool), path, options)?;
+        Arc::clone(&engine).start();
+        return Ok(opened(engine, None, None));
+    }
+    landing::check_medium(&pool)?;
+    landing::refuse_damage(&pool).map_err(|error| error.at_path(path))?;
+    let mut options = options.clone();
+    options.sessions_max += OWN_SESSIONS;
+    let engine = recovered(Arc::clone(&pool), path, &options)?;
+    // First, because what has arrived may need room that background work makes, or keys that it loads.
+    Arc::clone(&engine).start();
+    let landing = landed(Arc::clone(&pool), &options, &engine).map_err(|error| error.at_path(path));
+    let landing = landing.inspect_err(|_| {
+        // The threads of an engine keep it alive until it is closed. The next open recovers.
+        let _ = engine.close();
+    })?;
+    let engine = LandingEngine::new(engine, Arc::clone(&landing));
+    Ok(opened(Arc::new(engine), None, Some(landing)))
+}
+
+/// The landing area of a pool, over its running engine.
+fn landed(
+    pool: Arc<Pool>,
+    options: &Options,
+    engine: &Arc<dyn Recovered>,
+) -> Result<Arc<Landing>, Error> {
+    let session = || Arc::clone(engine).session();
+    landing::open(pool, options.landing_bytes, [session()?, session()?])
 }
 
 /// The engine of an open pool, recovered, without background threads.

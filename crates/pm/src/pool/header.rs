@@ -8,7 +8,7 @@
 //!   so does everything else that shares its [`Poison`]: the redo log, whose files the failure may concern as
 //!   well.
 
-use super::superblock::{Block, COPIES_AT, Flaw, PAGE, Superblock, VERSION};
+use super::superblock::{Block, COPIES_AT, Flaw, PAGE, Superblock, VERSION_MAX};
 use crate::error::Error;
 use crate::lock::lock;
 use crate::poison::Poison;
@@ -65,7 +65,7 @@ pub(crate) fn read(carrier: &dyn Carrier, path: &Path) -> Result<Found, Error> {
         return Err(Error::Version {
             path: path.into(),
             found,
-            known: VERSION,
+            known: VERSION_MAX,
         });
     }
     let Some(newest) = valid

@@ -6,7 +6,7 @@ use super::header::{Carrier, Stale};
 use super::probe;
 use super::probe::IMAGE;
 use super::superblock::extent::Extent;
-use super::superblock::{Block, PAGE, VERSION};
+use super::superblock::{Block, PAGE};
 use crate::error::Error;
 use crate::medium::Medium;
 use crate::memory::readout::Readout;
@@ -112,7 +112,7 @@ impl Pool {
             .map(|byte| format!("{byte:02x}"))
             .collect();
         let mut fields = vec![
-            ("format version", VERSION.to_string()),
+            ("format version", superblock.version().to_string()),
             ("uuid", uuid),
             ("medium", superblock.medium.to_string()),
             ("engine", superblock.engine.to_string()),

@@ -397,6 +397,13 @@ pub(crate) fn choose(
              close it before it becomes `{medium}`"
         ));
     }
+    // What such an extent is for is written past this process, so no log could make it durable.
+    if medium == Medium::File && superblock.is_layered() {
+        return refuse(
+            "this pool has a landing area, which the medium `file` cannot have; open it as `pmem` or `emulated`"
+                .into(),
+        );
+    }
     if !options.read_only || medium != recorded {
         place::check_possible(path, medium, &place.probe)?;
     }

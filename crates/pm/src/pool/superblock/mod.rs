@@ -36,8 +36,14 @@ pub const ROOT_BYTES: u64 = 4096;
 pub(crate) const SPARE_AT: u64 = ROOT_AT + ROOT_BYTES;
 /// Where extents start.
 pub const DATA_AT: u64 = 65_536;
-/// The format version. Version 1 had other checksums, and was never released.
-pub(crate) const VERSION: u32 = 2;
+/// The format version of most pools. Version 1 had other checksums, and was never released.
+const VERSION: u32 = 2;
+/// That of a pool with an extent that nobody may ignore, which an everdram that knows no such extents refuses.
+pub(crate) const VERSION_MAX: u32 = 3;
+/// Owners from this number on are no parts of an engine: whoever opens the pool must know what to do with
+/// their extents. Without the version of its own, an older everdram would open the pool without them, and lose
+/// what they hold.
+pub const OWNER_REQUIRED: u32 = 100;
 /// Upper bound of every count and position, which no amount of use reaches. A greater number was forged, and
 /// could overflow.
 const COUNT_MAX: u64 = 1 << 62;
@@ -200,6 +206,20 @@ const fn medium_code(medium: Medium) -> u32 {
 }
 
 impl Superblock {
+    /// The format version: it follows from the extents.
+    pub(crate) fn version(&self) -> u32 {
+        match self.is_layered() {
+            true => VERSION_MAX,
+            false => VERSION,
+        }
+    }
+
+    /// Whether there is an extent of an owner that nobody may ignore.
+    pub(crate) fn is_layered(&self) -> bool {
+        let mut extents = self.extents.as_slice().iter();
+        extents.any(|extent| extent.owner >= OWNER_REQUIRED)
+    }
+
     /// Records that a process opens the pool, and may die without closing it.
     pub(crate) fn begin(&mut self) {
         self.incarnation += 1;
@@ -233,7 +253,10 @@ impl Superblock {
         let mut block = [0; PAGE as usize];
         let mut field = |at: usize, bytes: &[u8]| put(&mut block, at, bytes);
         field(offset_of!(Layout, magic), &MAGIC);
-        field(offset_of!(Layout, version), &VERSION.to_le_bytes());
+        field(
+            offset_of!(Layout, version),
+            &self.version().to_le_bytes(),
+        );
         field(
             offset_of!(Layout, medium),
             &medium_code(self.medium).to_le_bytes(),
@@ -301,8 +324,9 @@ impl Superblock {
                 "the superblock's checksum does not match",
             ));
         }
-        match u32_at(block, offset_of!(Layout, version)) {
-            VERSION => {}
+        let version = u32_at(block, offset_of!(Layout, version));
+        match version {
+            VERSION..=VERSION_MAX => {}
             older @ ..VERSION => {
                 let what = format!("format version {older}, which no released everdram wrote");
                 return Err(damaged(offset_of!(Layout, version), what));
@@ -338,7 +362,7 @@ impl Superblock {
         for (index, word) in geometry.iter_mut().enumerate() {
             *word = u64_at(block, offset_of!(Layout, geometry) + 8 * index);
         }
-        Ok(Superblock {
+        let superblock = Superblock {
             medium: decode_medium(block)?,
             uuid: array(block, offset_of!(Layout, uuid)),
             seed: array(block, offset_of!(Layout, seed)),
@@ -350,7 +374,12 @@ impl Superblock {
             image_bytes,
             checkpoint_lsn: u64_at(block, offset_of!(Layout, checkpoint_lsn)),
             extents: decode_extents(block, image_bytes)?,
-        })
+        };
+        if superblock.version() != version {
+            let what = format!("format version {version} does not fit the owners of the extents");
+            return Err(damaged(offset_of!(Layout, version), what));
+        }
+        Ok(superblock)
     }
 
     /// The key for everything else in the pool.
@@ -466,6 +495,22 @@ mod tests {
         }
     }
 
+    /// An older everdram ignored extents of owners that it did not know, and what they held with them.
+    #[test]
+    fn a_pool_with_an_extent_that_nobody_may_ignore_is_of_a_later_version() {
+        let mut superblock = sample();
+        assert_eq!(u32_at(&superblock.encode(0), 8), VERSION);
+        let [owner, at] = [u64::from(OWNER_REQUIRED), superblock.extents.end()];
+        assert!(superblock.extents.push(Extent {
+            owner: owner as u32,
+            at,
+            bytes: PAGE
+        }));
+        let block = superblock.encode(0);
+        assert_eq!(u32_at(&block, 8), VERSION_MAX);
+        assert_eq!(Superblock::decode(&block, 0).as_ref(), Ok(&superblock));
+    }
+
     #[test]
     fn every_flipped_bit_is_seen() {
         let block = sample().encode(PAGE);
@@ -536,14 +581,15 @@ mod tests {
                 "byte {at}"
             );
         }
-        let newer = VERSION + 1;
+        let newer = VERSION_MAX + 1;
         assert_eq!(
             forge(offset_of!(Layout, version), &newer.to_le_bytes()),
             Err(Flaw::Newer(newer))
         );
-        for older in 0..VERSION {
-            let forged = forge(offset_of!(Layout, version), &older.to_le_bytes());
-            assert!(matches!(forged, Err(Flaw::Damaged { .. })), "{older}");
+        // The last one is that of pools with other extents.
+        for other in (0..VERSION).chain([VERSION_MAX]) {
+            let forged = forge(offset_of!(Layout, version), &other.to_le_bytes());
+            assert!(matches!(forged, Err(Flaw::Damaged { .. })), "{other}");
         }
         assert_eq!(forge(0, b"everdraw"), Err(Flaw::Foreign));
     }

@@ -1,0 +1,232 @@
+//! Arrivals: a slot that verifies becomes an ordinary write of the engine. (RDMP-KV section III-C; the order
+//! of these steps is in the text of [`super`].)
+
+use super::Landing;
+use super::calls::Mark;
+use super::slot::parse;
+use super::table::{BUCKETS, Live, bucket_of};
+use crate::engine::{BatchOp, EngineSession};
+use crate::error::Error;
+use everdram_pm::lock::lock;
+use parking_lot::MutexGuard;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The keys of a call.
+#[derive(Clone, Copy)]
+pub(super) enum Keys<'k> {
+    One(&'k [u8]),
+    These(&'k [&'k [u8]]),
+    Of(&'k [BatchOp<'k>]),
+    All,
+}
+
+/// The keyed sums of the keys of a call, sorted; `None`: all keys.
+struct Sums(Option<Vec<u64>>);
+
+impl Sums {
+    fn of(landing: &Landing, keys: Keys<'_>) -> Sums {
+        let sum = |key: &[u8]| landing.pool.secret().sum(key);
+        let mut sums: Vec<u64> = match keys {
+            Keys::One(key) => vec![sum(key)],
+            Keys::These(keys) => keys.iter().map(|key| sum(key)).collect(),
+            Keys::Of(ops) => ops.iter().map(|op| sum(op.key())).collect(),
+            Keys::All => return Sums(None),
+        };
+        sums.sort_unstable();
+        sums.dedup();
+        Sums(Some(sums))
+    }
+
+    fn has(&self, live: &Live) -> bool {
+        let sums = self.0.as_ref();
+        sums.is_none_or(|sums| sums.binary_search(&live.line.key_sum).is_ok())
+    }
+
+    /// The buckets with grants, in ascending order.
+    fn buckets(&self, landing: &Landing) -> Vec<usize> {
+        let mut buckets: Vec<usize> = match &self.0 {
+            Some(sums) => sums.iter().map(|&sum| bucket_of(sum)).collect(),
+            None => (0..BUCKETS).collect(),
+        };
+        buckets.retain(|&bucket| !landing.table.is_bucket_quiet(bucket));
+        buckets.sort_unstable();
+        buckets.dedup();
+        buckets
+    }
+}
+
+impl Landing {
+    /// Applies what has arrived for these keys, with a session that is in no call. Its submitted writes are
+    /// committed first.
+    ///
+    /// # Errors
+    /// As [`EngineSession::put_now`] and [`EngineSession::commit`].
+    #[cold]
+    pub(super) fn complete(
+        &self,
+        keys: Keys<'_>,
+        session: &mut dyn EngineSession,
+    ) -> Result<(), Error> {
+        let sums = Sums::of(self, keys);
+        for bucket in sums.buckets(self) {
+            // Where nothing is there, and nobody is about to show it, a reader need not wait for anybody.
+            if !self.table.live(bucket, |live| sums.has(live)).iter().any(|live| self.may_be(live)) {
+                continue;
+            }
+            let _ticket = session.commit()?;
+            let held = self.table.hold(bucket);
+            self.apply(bucket, &held, &|live| sums.has(live), session)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Landing::complete`], and marks the session before anything else can arrive for these keys, or
+    /// rather, be applied.
+    ///
+    /// # Errors
+    /// As [`Landing::complete`]; the session is not marked then.
+    #[cold]
+    pub(super) fn complete_and_mark(
+        &self,
+        keys: Keys<'_>,
+        session: &mut dyn EngineSession,
+        mark: &Mark,
+    ) -> Result<(), Error> {
+        let sums = Sums::of(self, keys);
+        loop {
+            let buckets = sums.buckets(self);
+            let _ticket = session.commit()?;
+            // In ascending order, so that no two sessions wait for each other.
+            let held: Vec<_> = buckets.iter().map(|&bucket| self.table.hold(bucket)).collect();
+            for (&bucket, held) in buckets.iter().zip(&held) {
+                self.apply(bucket, held, &|live| sums.has(live), session)?;
+            }
+            mark.begin(self.barrier);
+            // The mark is set before the locks go, and before the look at the buckets that are not locked.
+            let now = sums.buckets(self);
+            if now.iter().all(|bucket| buckets.binary_search(bucket).is_ok()) {
+                return Ok(());
+            }
+            mark.end();
+        }
+    }
+
+    /// Applies what has arrived for one grant, and ends the grant if `is_released`. See [`Landing::arrived`].
+    ///
+    /// # Errors
+    /// As [`Landing::complete`].
+    pub(super) fn complete_one(
+        &self,
+        number: u32,
+        is_released: bool,
+        own: &mut dyn EngineSession,
+    ) -> Result<bool, Error> {
+        let Some(live) = self.table.given(number) else {
+            return Ok(false);
+        };
+        let bucket = bucket_of(live.line.key_sum);
+        let held = self.table.hold(bucket);
+        if !live.is_applied() {
+            live.orphan.fetch_or(is_released, Ordering::AcqRel);
+            let is_of_key = |other: &Live| other.line.key_sum == live.line.key_sum;
+            self.apply(bucket, &held, &is_of_key, own)?;
+            if is_released && !live.is_applied() {
+                self.clear_word(live.page)?;
+                self.table.leave(&live, false);
+            }
+        } else if is_released && self.table.take_over(&live) {
+            self.table.free(live.page, live.line.pages);
+        }
+        Ok(live.is_applied())
+    }
+
+    /// Applies what has arrived for those grants of a held bucket that are `wanted`, in order.
+    ///
+    /// # Errors
+    /// Those of `session`. What comes later in the order of grants stays as well.
+    fn apply(
+        &self,
+        bucket: usize,
+        _held: &MutexGuard<'_, ()>,
+        wanted: &dyn Fn(&Live) -> bool,
+        session: &mut dyn EngineSession,
+    ) -> Result<(), Error> {
+        let mut waited = false;
+        for live in self.table.live(bucket, wanted) {
+            let Some(mut copy) = self.copy_of(&live) else {
+                continue;
+            };
+            let Some(arrival) = parse(&mut copy, &live.line, self.pool.secret()) else {
+                continue;
+            };
+            // Calls that begin later find the bucket raised, so one wait does for all.
+            if !std::mem::replace(&mut waited, true) {
+                self.calls.wait_for_ends();
+            }
+            let expires_at_ms = live.line.expires_at_ms;
+            let (_, ticket) = session.put_now(arrival.key, arrival.value, expires_at_ms)?;
+            session.wait(ticket)?;
+            self.clear_word(live.page)?;
+            self.table.leave(&live, true);
+        }
+        Ok(())
+    }
+
+    /// Whether something has arrived for these keys that was not applied.
+    #[cold]
+    pub(super) fn has_arrivals(&self, keys: Keys<'_>) -> bool {
+        let sums = Sums::of(self, keys);
+        let mut buckets = sums.buckets(self).into_iter();
+        buckets.any(|bucket| {
+            let mut live = self.table.live(bucket, |live| sums.has(live)).into_iter();
+            live.any(|live| self.key_of(&live).is_some())
+        })
+    }
+
+    /// The keys for which something has arrived that was not applied.
+    pub(super) fn keys_arrived(&self) -> Vec<Vec<u8>> {
+        let buckets = Sums(None).buckets(self).into_iter();
+        let live = buckets.flat_map(|bucket| self.table.live(bucket, |_| true));
+        let mut keys: Vec<Vec<u8>> = live.filter_map(|live| self.key_of(&live)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    fn key_of(&self, live: &Live) -> Option<Vec<u8>> {
+        let mut copy = self.copy_of(live)?;
+        let arrival = parse(&mut copy, &live.line, self.pool.secret())?;
+        Some(arrival.key.to_vec())
+    }
+
+    /// Whether the beginning of a whole slot is there.
+    fn may_be(&self, live: &Live) -> bool {
+        super::recover::may_be_there(&self.pool, self.area, live.page, &live.line)
+    }
+
+    /// A private copy of a slot, if it begins as what its grant allows.
+    fn copy_of(&self, live: &Live) -> Option<Vec<u8>> {
+        super::recover::copy_of(&self.pool, self.area, live.page, &live.line)
+    }
+
+    /// Makes a grant's line free, durably: what lies in its slot counts no more.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    pub(super) fn clear_word(&self, page: u32) -> Result<(), Error> {
+        let mut lane = lock(&self.lane);
+        let dirty = lane.store_word(self.area.line_at(page), 0);
+        let flushed = lane.flush(dirty);
+        let ordered = lane.fence(flushed);
+        let _durable = self.pool.wait(ordered.lsn())?;
+        Ok(())
+    }
+}
+
+/// Enters a grant that recovery found.
+pub(super) fn enter_found(landing: &Landing, live: &Arc<Live>) {
+    live.orphan.store(true, Ordering::Release);
+    landing.table.raise(bucket_of(live.line.key_sum));
+    landing.table.enter(live);
+}
