@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
     long_about = "Calls the fabric door of a server (`everdram serve --fabric tcp://127.0.0.1:7700`). A put and a delete \
                   return once they are acknowledged; `hello` says what that means there. Short values travel with their \
                   request; for long ones the client writes into memory of the server, which then makes them durable \
-                  (RDMP-SA).\n\n\
+                  (RDMP-SA). If the pool has a landing area (`--landing-bytes`), clients can make values durable by \
+                  themselves (`put --way cc`, RDMP-CC).\n\n\
                   Example: everdram remote tcp://127.0.0.1:7700 put name value",
     after_help = "Exit codes: 0 done; 1 failed, or no such key; 2 usage."
 )]
@@ -47,6 +48,8 @@ enum Call {
         /// Absolute expiry in Unix milliseconds; 0 = never
         #[arg(long, default_value_t = 0, value_name = "MS")]
         expires_at_ms: u64,
+        #[command(flatten)]
+        how: How,
     },
     /// Remove a key
     Delete {
@@ -60,6 +63,27 @@ enum Call {
     },
     /// Load the server for a while, and print what it did in a second and how long calls took
     Bench(Load),
+}
+
+/// How values travel.
+#[derive(clap::Args)]
+struct How {
+    /// auto, inline (with the request), sa (RDMP-SA: the client writes, the server makes it durable), cc
+    /// (RDMP-CC-ADP: the client makes it durable, and the server learns of it when somebody asks), cc-sa (as cc,
+    /// and the server is asked to look)
+    #[arg(long, default_value = "auto", value_parser = way)]
+    way: Way,
+}
+
+fn way(name: &str) -> Result<Way, String> {
+    Ok(match name {
+        "auto" => Way::Auto,
+        "inline" => Way::Inline,
+        "sa" => Way::ServerAssisted,
+        "cc" => Way::ClientCentric,
+        "cc-sa" => Way::ClientCentricAsked,
+        _ => return Err("use auto, inline, sa, cc or cc-sa".into()),
+    })
 }
 
 /// A load.
@@ -83,6 +107,8 @@ struct Load {
     /// Share of gets; the others are puts
     #[arg(long, default_value_t = 0.0)]
     gets: f64,
+    #[command(flatten)]
+    how: How,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
@@ -98,7 +124,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let begun = Instant::now();
     match &arguments.call {
         Call::Bench(_) => {}
-        Call::Hello => println!("{}", client.acknowledgement()),
+        Call::Hello => {
+            println!("{}", client.acknowledgement());
+            match client.takes_client_centric() {
+                true => println!("ways: inline, sa, cc, cc-sa"),
+                false => println!("ways: inline, sa"),
+            }
+        }
         Call::Get { key } => match client.get(key.as_bytes())? {
             Some(value) => std::io::stdout().write_all(&value)?,
             None => return absent(key),
@@ -107,6 +139,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             key,
             value,
             expires_at_ms,
+            how,
         } => {
             let value = match value {
                 Some(value) => value.clone().into_bytes(),
@@ -117,9 +150,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
                 }
             };
             let begun = Instant::now();
-            let way = client.put_expiring(key.as_bytes(), &value, *expires_at_ms, Way::Auto)?;
+            let way = client.put_expiring(key.as_bytes(), &value, *expires_at_ms, how.way)?;
             let way = match way {
                 Way::ServerAssisted => "written by the client",
+                Way::ClientCentric => "made durable by the client",
+                Way::ClientCentricAsked => "made durable by the client, and applied",
                 Way::Auto | Way::Inline => "with the request",
             };
             let (bytes, took) = (
@@ -205,7 +240,7 @@ impl Load {
                 let begun = Instant::now();
                 let ticket = match random.random_bool(self.gets.clamp(0.0, 1.0)) {
                     true => client.submit_get(key.as_bytes())?,
-                    false => client.submit_put(key.as_bytes(), &value, 0, Way::Auto)?,
+                    false => client.submit_put(key.as_bytes(), &value, 0, self.how.way)?,
                 };
                 under_way.insert(ticket, begun);
             }

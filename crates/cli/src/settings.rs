@@ -99,6 +99,10 @@ pub(crate) struct Layer {
     /// Redo log to keep ready on files; half of it starts a checkpoint [default: 64MiB]
     #[arg(long, env = "EVERDRAM_LOG_BYTES", value_name = "SIZE")]
     log_bytes: Option<String>,
+    /// Persistent memory of the pool in which clients of a fabric make values durable by themselves (RDMP-CC);
+    /// media `pmem` and `emulated`. A pool that has some keeps it [default: 0]
+    #[arg(long, env = "EVERDRAM_LANDING_BYTES", value_name = "SIZE")]
+    landing_bytes: Option<String>,
     /// Pool written, at least, between two checkpoints of the index, which a restart begins with; 0 = none
     /// [default: 64MiB]
     #[arg(long, env = "EVERDRAM_CHECKPOINT_BYTES", value_name = "SIZE")]
@@ -193,6 +197,7 @@ impl Layer {
             max_bytes: self.max_bytes.or(lower.max_bytes),
             chunk_bytes: self.chunk_bytes.or(lower.chunk_bytes),
             log_bytes: self.log_bytes.or(lower.log_bytes),
+            landing_bytes: self.landing_bytes.or(lower.landing_bytes),
             checkpoint_bytes: self.checkpoint_bytes.or(lower.checkpoint_bytes),
             front_bytes: self.front_bytes.or(lower.front_bytes),
             data: self.data.or(lower.data),
@@ -251,6 +256,10 @@ impl Layer {
         set(&mut options.max_bytes, size(self.max_bytes.as_deref())?);
         set(&mut options.chunk_bytes, size(self.chunk_bytes.as_deref())?);
         set(&mut options.log_bytes, size(self.log_bytes.as_deref())?);
+        set(
+            &mut options.landing_bytes,
+            size(self.landing_bytes.as_deref())?,
+        );
         set(
             &mut options.checkpoint_bytes,
             size(self.checkpoint_bytes.as_deref())?,

@@ -10,7 +10,9 @@ mod replies;
 use crate::inside::{self, Network};
 use crate::libfabric::{self, Place};
 use crate::link::{Conn, Event, Link, LinkError};
-use crate::wire::{self, Head, INLINE_BYTES, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX, zeros};
+use crate::wire::{
+    self, BY_CLIENT, Head, INLINE_BYTES, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX, zeros,
+};
 use pending::{Long, Pending, Stage};
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -65,6 +67,11 @@ pub enum ClientError {
         "value of {0} bytes: over a fabric, values have at most {VALUE_BYTES_MAX} bytes, and {INLINE_BYTES} with their request"
     )]
     ValueLength(usize),
+    /// The door has no memory that clients write durably by themselves.
+    #[error(
+        "this door does not offer RDMP-CC: its pool has no landing area, or its fabric no durable writes"
+    )]
+    NotOffered,
     /// The door refused the request.
     #[error("{text}")]
     Refused {
@@ -85,6 +92,18 @@ pub enum Way {
     Inline,
     /// Written by the client into memory of the server, which is asked to make it durable: RDMP-SA.
     ServerAssisted,
+    /// Written durably by the client into persistent memory of the server, which takes no part in it and
+    /// learns of the value when somebody asks for it: RDMP-CC-ADP, with the check of the slot instead of the
+    /// 8 bytes behind it.
+    ClientCentric,
+    /// As [`Way::ClientCentric`], and then the server is asked to look: RDMP-CC-SA. One round trip more.
+    ClientCentricAsked,
+}
+
+impl Way {
+    fn is_by_client(self) -> bool {
+        matches!(self, Way::ClientCentric | Way::ClientCentricAsked)
+    }
 }
 
 /// What is known of a key without its value.
@@ -133,6 +152,10 @@ pub struct Client {
     credits: usize,
     sequence: u32,
     last: u64,
+    /// Whether the door offers RDMP-CC.
+    takes_by_client: bool,
+    /// Values that are being made durable over there, by ticket.
+    committing: HashMap<u64, Committing>,
     /// Requests without a reply, by sequence.
     under_way: HashMap<u32, Pending>,
     /// The long value that is being read.
@@ -179,6 +202,8 @@ impl Client {
             credits: 1,
             sequence: 0,
             last: 0,
+            takes_by_client: false,
+            committing: HashMap::new(),
             under_way: HashMap::new(),
             long: None,
             again: VecDeque::new(),
@@ -225,6 +250,12 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// Whether the door offers [`Way::ClientCentric`].
+    #[must_use]
+    pub fn takes_client_centric(&self) -> bool {
+        self.takes_by_client
     }
 
     /// What one may rely on after a put or a removal has returned, in a sentence of the server.
@@ -312,6 +343,8 @@ impl Client {
             Way::Auto => is_short,
             Way::Inline => true,
             Way::ServerAssisted => false,
+            _ if self.takes_by_client => false,
+            _ => return Err(ClientError::NotOffered),
         };
         let most = if is_inline {
             INLINE_BYTES
@@ -333,9 +366,15 @@ impl Client {
         } else {
             let head = Head {
                 kind: Kind::Prepare,
+                place: if way.is_by_client() { BY_CLIENT } else { 0 },
                 ..head
             };
             let stage = Stage::Prepare {
+                way: if way == Way::Auto {
+                    Way::ServerAssisted
+                } else {
+                    way
+                },
                 key: key.to_vec(),
                 value: value.to_vec(),
                 expires_at_ms,
@@ -375,7 +414,7 @@ impl Client {
     /// [`ClientError::Link`]. The end of the connection is an outcome of each call that was under way.
     pub fn poll(&mut self, timeout: Duration) -> Result<Vec<Done>, ClientError> {
         let until = Instant::now().checked_add(timeout);
-        while self.done.is_empty() && !self.under_way.is_empty() {
+        while self.done.is_empty() && !(self.under_way.is_empty() && self.committing.is_empty()) {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             self.take_in(left)?;
             if left.is_some_and(|left| left.is_zero()) {
@@ -388,7 +427,7 @@ impl Client {
     /// Calls that have not ended.
     #[must_use]
     pub fn calls_under_way(&self) -> usize {
-        self.under_way.len() + self.again.len()
+        self.under_way.len() + self.committing.len() + self.again.len()
     }
 
     fn ticket(&mut self) -> Ticket {
@@ -470,6 +509,7 @@ impl Client {
             .values()
             .any(|pending| pending.stage.writes(key))
             || self.again.iter().any(|again| again.stage.writes(key))
+            || self.committing.values().any(|one| one.key == key)
         {
             self.take_in(None)?;
         }
@@ -503,10 +543,8 @@ impl Client {
                 | Event::Written(false)
                 | Event::Committed(_, false)
                 | Event::Read(_, None) => self.end(),
-                Event::Opened
-                | Event::Written(true)
-                | Event::Committed(_, true)
-                | Event::Read(_, Some(_)) => {}
+                Event::Committed(token, true) => self.committed(token),
+                Event::Opened | Event::Written(true) | Event::Read(_, Some(_)) => {}
             }
         }
         self.events = events;
@@ -520,6 +558,7 @@ impl Client {
         let under_way = std::mem::take(&mut self.under_way).into_values();
         let mut tickets: Vec<Ticket> = under_way.map(|pending| pending.ticket).collect();
         tickets.extend(self.again.drain(..).map(|again| again.ticket));
+        tickets.extend(self.committing.drain().map(|(_, one)| one.ticket));
         tickets.extend(self.long.take().map(|long| long.ticket));
         tickets.sort_unstable();
         tickets.dedup();
@@ -529,6 +568,14 @@ impl Client {
         };
         self.done.extend(tickets.into_iter().map(unknown));
     }
+}
+
+/// A value that is on its way to the landing area.
+struct Committing {
+    ticket: Ticket,
+    key: Vec<u8>,
+    way: Way,
+    grant: u64,
 }
 
 /// A call that is to be asked for again.

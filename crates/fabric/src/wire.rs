@@ -53,6 +53,10 @@ pub(crate) enum Kind {
     Part = 8,
 }
 
+/// As the place of a Prepare and a Done: the client itself makes its value durable in the landing area
+/// (RDMP-CC). As the grant of the reply to a Hello: the door takes such puts.
+pub(crate) const BY_CLIENT: u64 = 1;
+
 /// The bit of a kind that makes it a reply.
 pub(crate) const REPLY: u8 = 0x80;
 
@@ -123,7 +127,8 @@ pub(crate) struct Head {
     pub(crate) grant: u64,
     /// Of `Done`: the sum of what was written, seeded with the nonce of the grant; see [`slot_sum`].
     pub(crate) sum: u64,
-    /// Of a part: where in the value it begins. Of a grant: the address to write to.
+    /// Of a part: where in the value it begins. Of a grant: the address to write to. Of a Prepare and a Done:
+    /// [`BY_CLIENT`], or 0.
     pub(crate) place: u64,
 }
 

@@ -19,6 +19,7 @@ pub(super) enum Stage {
     Put(Way),
     /// A grant was asked for.
     Prepare {
+        way: Way,
         key: Vec<u8>,
         value: Vec<u8>,
         expires_at_ms: u64,
@@ -41,7 +42,7 @@ impl Stage {
     pub(super) fn has_grant(&self) -> bool {
         matches!(
             self,
-            Stage::Prepare { .. } | Stage::Put(Way::ServerAssisted)
+            Stage::Prepare { .. } | Stage::Put(Way::ServerAssisted | Way::ClientCentricAsked)
         )
     }
 }

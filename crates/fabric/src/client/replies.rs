@@ -3,8 +3,9 @@
 //! Every call ends once: with what the door says, or as unknown when the connection ends.
 
 use super::pending::{Long, Pending, Stage};
-use super::{Again, BUFFERS, Client, ClientError, Done, Outcome, Probed, Ticket, Way};
-use crate::wire::{self, Head, Kind, Status, VALUE_BYTES_MAX};
+use super::{Again, BUFFERS, Client, ClientError, Committing, Done, Outcome, Probed, Ticket, Way};
+use crate::wire::{self, BY_CLIENT, Head, Kind, Status, VALUE_BYTES_MAX};
+use everdram::landing::{Grant, slot};
 
 /// How far a reply has brought a call.
 enum Step {
@@ -47,6 +48,7 @@ impl Client {
         let outcome = match (head.status, stage) {
             (Status::Ok, Stage::Hello) => {
                 self.acknowledgement = String::from_utf8_lossy(&body).into_owned();
+                self.takes_by_client = head.grant & BY_CLIENT != 0;
                 Outcome::Absent
             }
             (Status::Ok, Stage::Put(way)) => Outcome::Stored(way),
@@ -67,6 +69,12 @@ impl Client {
                 return Step::Goes;
             }
             (Status::Ok, Stage::Part) => return self.take_part(ticket, head, &body),
+            (Status::Ok, stage @ Stage::Prepare { way, .. }) if way.is_by_client() => {
+                return match self.write_durably(ticket, head, stage, &body) {
+                    true => Step::Goes,
+                    false => Step::Nonsense,
+                };
+            }
             (Status::Ok, Stage::Prepare { value, .. }) => {
                 return match self.write(ticket, head, &value, &body) {
                     true => Step::Goes,
@@ -99,7 +107,7 @@ impl Client {
         let mut others = self.under_way.values();
         match stage {
             Stage::Get(_) => self.long.is_some() || others.any(|other| other.stage.reads_value()),
-            _ => others.any(|other| other.stage.has_grant()),
+            _ => !self.committing.is_empty() || others.any(|other| other.stage.has_grant()),
         }
     }
 
@@ -120,6 +128,74 @@ impl Client {
         };
         let stage = Stage::Put(Way::ServerAssisted);
         self.send_now(done, ticket, stage, &[], &[]).is_ok()
+    }
+
+    /// The data phase of RDMP-CC: the whole slot, durably. `false`: the door gave none.
+    fn write_durably(&mut self, ticket: Ticket, head: &Head, stage: Stage, body: &[u8]) -> bool {
+        let (
+            Stage::Prepare {
+                way,
+                key,
+                value,
+                expires_at_ms,
+            },
+            Some(key_of_area),
+            Some(generation),
+        ) = (
+            stage,
+            wire::first_word(body),
+            body.get(8..).and_then(wire::first_word),
+        )
+        else {
+            return false;
+        };
+        let grant = Grant {
+            number: 0,
+            offset: 0,
+            bytes: slot::bytes(key.len(), value.len() as u64),
+            generation,
+            nonce: head.sum,
+        };
+        let mut bytes = Vec::new();
+        slot::encode(&mut bytes, &grant, &key, &value, expires_at_ms);
+        let target = (head.place, key_of_area);
+        let posted = self.link.write_durably(self.conn, &bytes, target, ticket.0);
+        let committing = Committing {
+            ticket,
+            key,
+            way,
+            grant: head.grant,
+        };
+        self.committing.insert(ticket.0, committing);
+        posted.is_ok()
+    }
+
+    /// A slot is durable over there.
+    pub(super) fn committed(&mut self, token: u64) {
+        let Some(Committing {
+            ticket, way, grant, ..
+        }) = self.committing.remove(&token)
+        else {
+            return;
+        };
+        let asked = match way {
+            Way::ClientCentricAsked => {
+                let done = Head {
+                    grant,
+                    place: BY_CLIENT,
+                    ..Head::request(Kind::Done, 0)
+                };
+                self.send_now(done, ticket, Stage::Put(way), &[], &[])
+            }
+            way => {
+                let outcome = Ok(Outcome::Stored(way));
+                self.done.push_back(Done { ticket, outcome });
+                Ok(())
+            }
+        };
+        if asked.and_then(|()| self.ask_again()).is_err() {
+            self.end();
+        }
     }
 
     fn ask_for_parts(&mut self) -> Result<(), ClientError> {
@@ -157,8 +233,9 @@ impl Client {
             && !self.is_held_up(&next.stage)
             && let Some(Again { ticket, stage }) = self.again.pop_front()
         {
-            let (kind, key, value_bytes, expires_at_ms) = match &stage {
+            let (kind, key, value_bytes, expires_at_ms, place) = match &stage {
                 Stage::Prepare {
+                    way,
                     key,
                     value,
                     expires_at_ms,
@@ -167,13 +244,15 @@ impl Client {
                     key.clone(),
                     value.len() as u64,
                     *expires_at_ms,
+                    if way.is_by_client() { BY_CLIENT } else { 0 },
                 ),
-                Stage::Get(key) => (Kind::Get, key.clone(), 0, 0),
+                Stage::Get(key) => (Kind::Get, key.clone(), 0, 0, 0),
                 _ => continue,
             };
             let head = Head {
                 value_bytes,
                 expires_at_ms,
+                place,
                 ..Head::request(kind, 0)
             };
             self.send_now(head, ticket, stage, &key, &[])?;

@@ -1,6 +1,7 @@
 //! What a door knows of a connection.
 
 use super::grants::Grants;
+use super::slots::Slots;
 
 /// Requests that a client may have under way before it has shown that it needs more. Each takes a buffer.
 pub(super) const CREDITS_FIRST: u16 = 1;
@@ -30,6 +31,7 @@ pub(super) struct Connection {
     pub(super) under_way: u16,
     pub(super) requests: u64,
     pub(super) grants: Grants,
+    pub(super) slots: Slots,
     pub(super) long: Option<Long>,
     pub(super) long_last: u64,
 }

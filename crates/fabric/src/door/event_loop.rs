@@ -7,10 +7,12 @@
 use super::connection::{CREDITS_MAX, Connection};
 use super::counters::Counters;
 use super::request::{Expelled, Reply, Tools, status_of};
+use super::slots::Giver;
 use super::{Shared, StartError};
 use crate::link::{Buffer, Conn, Event, Link, LinkError, Request, Waker};
 use crate::wire::{self, Head, INLINE_BYTES, Kind};
 use everdram::engine::EngineSession;
+use everdram::landing::Grant;
 use everdram::{Error, Ticket};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -104,6 +106,10 @@ pub(super) struct EventLoop {
     replies: Vec<(Conn, Reply)>,
     bodies: Vec<u8>,
     landed: Vec<u8>,
+    /// Gives slots of the landing area, if clients can write there durably.
+    giver: Option<Giver>,
+    /// Grants of closed connections.
+    to_release: Vec<u32>,
     held: Vec<Held>,
     /// When to ask whether the engine has failed, if nothing becomes durable until then.
     probe_at: Instant,
@@ -119,6 +125,11 @@ impl EventLoop {
     ) -> Result<EventLoop, StartError> {
         Ok(EventLoop {
             session: Arc::clone(&shared.engine).session()?,
+            giver: shared
+                .landing
+                .clone()
+                .filter(|_| link.can_commit())
+                .map(Giver::new),
             link,
             number,
             shared,
@@ -129,6 +140,7 @@ impl EventLoop {
             replies: Vec::new(),
             bodies: Vec::new(),
             landed: Vec::new(),
+            to_release: Vec::new(),
             held: Vec::new(),
             probe_at: Instant::now(),
             has_work: false,
@@ -155,6 +167,8 @@ impl EventLoop {
         self.forget(refused);
         let open: Vec<Conn> = self.connections.keys().copied().collect();
         open.into_iter().for_each(|conn| self.close(conn));
+        self.settle();
+        self.release_slots();
     }
 
     /// One wake-up. A loop that is stopping takes no more requests.
@@ -172,6 +186,7 @@ impl EventLoop {
         self.accept(is_stopping);
         self.expel_strangers();
         self.settle();
+        self.release_slots();
         self.release();
         self.help_engine();
         Ok(())
@@ -261,6 +276,7 @@ impl EventLoop {
             is_uncommitted: self.is_uncommitted,
             bodies: &mut self.bodies,
             landed: &mut self.landed,
+            giver: self.giver.as_mut(),
             password: &self.shared.settings.password,
             acknowledgement: &self.shared.acknowledgement,
             counters: &mailbox.counters,
@@ -315,6 +331,8 @@ impl EventLoop {
         if let Err(error) = &commit {
             tracing::error!(%error, "a commit failed");
         }
+        let granted = self.commit_grants();
+        let mut granted = granted.as_ref().map(|grants| grants.iter());
         let durable = self.shared.engine.durable();
         let bodies = std::mem::take(&mut self.bodies);
         let mut replies = std::mem::take(&mut self.replies);
@@ -324,8 +342,20 @@ impl EventLoop {
                 body,
                 depends,
                 is_on_commit,
+                slot,
             } = reply;
             let body = bodies.get(body).unwrap_or_default();
+            if let Some(slot) = slot {
+                match &mut granted {
+                    Ok(grants) => self.tell_grant(conn, &head, slot, grants.next()),
+                    Err(error) => {
+                        self.refuse(conn, &head, error);
+                        // Its slots are not what it believes.
+                        self.close(conn);
+                    }
+                }
+                continue;
+            }
             match &commit {
                 Err(error) if is_on_commit => self.refuse(conn, &head, error),
                 commit => {
@@ -353,6 +383,56 @@ impl EventLoop {
         (self.replies, self.bodies) = (replies, bodies);
         self.bodies.clear();
         self.bodies.shrink_to(BODIES_KEPT);
+    }
+
+    /// Makes the grants of this wake-up durable.
+    fn commit_grants(&mut self) -> Result<Vec<Grant>, Error> {
+        let granted = self.giver.as_mut().map(|giver| giver.granter.commit());
+        granted.unwrap_or(Ok(Vec::new())).inspect_err(|error| {
+            tracing::error!(%error, "grants of the landing area failed");
+        })
+    }
+
+    /// Tells a grant to its client, from which moment on it may write.
+    fn tell_grant(&mut self, conn: Conn, head: &Head, slot: usize, grant: Option<&Grant>) {
+        let (Some(grant), Some(giver)) = (grant, &self.giver) else {
+            return;
+        };
+        let Some(connection) = self.connections.get_mut(&conn) else {
+            self.to_release.push(grant.number);
+            return;
+        };
+        let slots = &mut connection.slots;
+        match slots.give(slot, grant, &giver.landing, &mut *self.link, conn) {
+            Ok((place, key)) => {
+                let answer = Head {
+                    grant: u64::from(grant.number),
+                    sum: grant.nonce,
+                    place,
+                    ..*head
+                };
+                let body = [key.to_le_bytes(), grant.generation.to_le_bytes()].concat();
+                self.send(conn, answer, &body);
+            }
+            Err(error) => {
+                tracing::error!(%error, "a slot of the landing area cannot be exposed");
+                self.close(conn);
+            }
+        }
+    }
+
+    /// Releases the slots of closed connections. The session has committed: whoever applies an arrival waits
+    /// for keys.
+    fn release_slots(&mut self) {
+        let Some(giver) = &self.giver else {
+            return;
+        };
+        for number in self.to_release.drain(..) {
+            if let Err(error) = giver.landing.release(number) {
+                // It stays until its key is asked for, or the pool is opened again.
+                tracing::warn!(%error, "what a client has written could not be applied yet");
+            }
+        }
     }
 
     fn refuse(&mut self, conn: Conn, head: &Head, error: &Error) {
@@ -437,6 +517,8 @@ impl EventLoop {
         self.link.close(conn);
         if let Some(connection) = self.connections.remove(&conn) {
             connection.grants.end(&mut *self.link);
+            self.to_release
+                .extend(connection.slots.end(&mut *self.link));
             self.forget(1);
             self.held.retain(|held| held.conn != conn);
         }

@@ -11,6 +11,7 @@ mod event_loop;
 pub mod fuzzing;
 mod grants;
 mod request;
+mod slots;
 
 use crate::inside::Network;
 use crate::libfabric;
@@ -18,6 +19,7 @@ use crate::link::{Link, LinkError, Listen};
 use event_loop::{EventLoop, Mailbox};
 use everdram::Store;
 use everdram::engine::Engine;
+use everdram::landing::Landing;
 use everdram::password::Password;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -103,6 +105,8 @@ pub struct DoorStats {
 /// What the threads of a door share.
 struct Shared {
     engine: Arc<dyn Engine>,
+    /// Where clients write durably by themselves, if the pool has such memory.
+    landing: Option<Arc<Landing>>,
     acknowledgement: String,
     settings: Settings,
     mailboxes: Vec<Mailbox>,
@@ -180,6 +184,7 @@ impl Door {
         let engine = Arc::clone(store.engine());
         let shared = Arc::new(Shared {
             acknowledgement: store.report().acknowledgement.clone(),
+            landing: store.landing(),
             mailboxes: links
                 .iter()
                 .map(|link| Mailbox::new(link.waker()))

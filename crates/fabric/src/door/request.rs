@@ -6,8 +6,11 @@
 use super::connection::{Connection, Long};
 use super::counters::Counters;
 use super::grants::Grant;
+use super::slots::{Giver, Wanted};
 use crate::link::{Conn, Link, LinkError};
-use crate::wire::{Head, INLINE_BYTES, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX, slot_sum};
+use crate::wire::{
+    BY_CLIENT, Head, INLINE_BYTES, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX, slot_sum,
+};
 use everdram::engine::EngineSession;
 use everdram::password::Password;
 use everdram::{Error, Ticket};
@@ -25,6 +28,8 @@ pub(super) struct Reply {
     pub(super) depends: Ticket,
     /// Whether it speaks of a write.
     pub(super) is_on_commit: bool,
+    /// The slot of its connection that it grants, once that is durable.
+    pub(super) slot: Option<usize>,
 }
 
 /// What requests need of their loop.
@@ -39,6 +44,8 @@ pub(super) struct Tools<'a> {
     pub(super) bodies: &'a mut Vec<u8>,
     /// For values that are copied out of exposed memory.
     pub(super) landed: &'a mut Vec<u8>,
+    /// For slots of the landing area, if there is one that clients may write.
+    pub(super) giver: Option<&'a mut Giver>,
     pub(super) password: &'a Password,
     pub(super) acknowledgement: &'a str,
     pub(super) counters: &'a Counters,
@@ -75,7 +82,9 @@ impl Tools<'_> {
             Kind::Probe => self.probe(head, key),
             Kind::Put => self.put(head, key, body),
             Kind::Delete => self.delete(head, key),
+            Kind::Prepare if head.place == BY_CLIENT => self.prepare_slot(connection, head, key),
             Kind::Prepare => Ok(self.prepare(connection, head, key)),
+            Kind::Done if head.place == BY_CLIENT => self.slot_done(connection, head),
             Kind::Done => self.done(connection, head),
             Kind::Part => Ok(self.part(connection, head)),
         };
@@ -91,6 +100,7 @@ impl Tools<'_> {
             body: begin..self.bodies.len(),
             depends: Ticket::NONE,
             is_on_commit: false,
+            slot: None,
         }
     }
 
@@ -114,6 +124,7 @@ impl Tools<'_> {
         let answer = Head {
             value_bytes: VALUE_BYTES_MAX as u64,
             place: INLINE_BYTES as u64,
+            grant: if self.giver.is_some() { BY_CLIENT } else { 0 },
             ..head.reply(Status::Ok)
         };
         let said = self.acknowledgement;
@@ -167,6 +178,7 @@ impl Tools<'_> {
             body: begin..self.bodies.len(),
             depends: found.ticket,
             is_on_commit: self.is_uncommitted,
+            slot: None,
         })
     }
 
@@ -195,6 +207,7 @@ impl Tools<'_> {
             body: begin..self.bodies.len(),
             depends: Ticket::NONE,
             is_on_commit: false,
+            slot: None,
         }
     }
 
@@ -278,6 +291,74 @@ impl Tools<'_> {
             ..head.reply(Status::Ok)
         };
         self.reply(answer, &key_of_area.to_le_bytes())
+    }
+
+    /// Gives a slot of the landing area. The reply leaves when its grant is durable (R9).
+    fn prepare_slot(
+        &mut self,
+        connection: &mut Connection,
+        head: &Head,
+        key: &[u8],
+    ) -> Result<Reply, Error> {
+        if head.value_bytes > VALUE_BYTES_MAX as u64 {
+            let text = format!("the value of {} bytes {ELSEWHERE}", head.value_bytes);
+            return Ok(self.refuse(head, Status::Refused, &text));
+        }
+        if self.giver.is_none() {
+            let text = "this door has no landing area that clients can write durably";
+            return Ok(self.refuse(head, Status::Refused, text));
+        }
+        self.commit_before_arrivals()?;
+        let Some(giver) = self.giver.as_deref_mut() else {
+            return Err(Error::Halted("the landing area is gone".into()));
+        };
+        let wanted = Wanted {
+            key,
+            value_bytes: head.value_bytes,
+            expires_at_ms: head.expires_at_ms,
+        };
+        let Some(slot) = connection.slots.prepare(giver, wanted)? else {
+            let text = "this connection has all the memory that it may have; wait for its puts";
+            return Ok(self.refuse(head, Status::Busy, text));
+        };
+        let answer = Head {
+            value_bytes: head.value_bytes,
+            ..head.reply(Status::Ok)
+        };
+        let reply = self.reply(answer, &[]);
+        Ok(Reply {
+            slot: Some(slot),
+            ..reply
+        })
+    }
+
+    /// Applies what the client says that it has made durable (RDMP-CC-SA).
+    fn slot_done(&mut self, connection: &mut Connection, head: &Head) -> Result<Reply, Error> {
+        let number = u32::try_from(head.grant).ok();
+        let number = number.filter(|&number| connection.slots.has(number));
+        let Some(number) = number else {
+            let text = "no such grant: each is for one put of the connection that asked for it";
+            return Ok(self.refuse(head, Status::Refused, text));
+        };
+        self.commit_before_arrivals()?;
+        let has_arrived = match self.giver.as_deref_mut() {
+            Some(giver) => giver.landing.arrived(number)?,
+            None => false,
+        };
+        if !has_arrived {
+            let text = "what was written is not what the client sums up to; write it again";
+            return Ok(self.refuse(head, Status::Torn, text));
+        }
+        self.counters.written.add(1);
+        Ok(self.reply(head.reply(Status::Ok), &[]))
+    }
+
+    /// Whoever applies arrivals waits for keys that this session may hold until it commits.
+    fn commit_before_arrivals(&mut self) -> Result<(), Error> {
+        match self.is_uncommitted {
+            true => self.session.commit().map(drop),
+            false => Ok(()),
+        }
     }
 
     /// Looks at what was written under a grant, in a copy that nobody changes any more, and puts it.
