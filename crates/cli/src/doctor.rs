@@ -8,9 +8,11 @@ use crate::{Outcome, pool, units};
 use anyhow::Context;
 use everdram::options::Create;
 use everdram::{Durability, Medium, MediumChoice, Options, Session, Store};
+use everdram_fabric::{Bounds, Commit};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -203,7 +205,10 @@ fn print(arguments: &Arguments, store: &Store, sync: Option<&Samples>, puts: Opt
         object["remarks"] = json!(remarks);
         if arguments.fabric {
             object["fabric"] = match fabric() {
-                Ok((version, providers)) => json!({ "libfabric": version, "providers": providers }),
+                Ok((version, providers)) => json!({
+                    "libfabric": version,
+                    "providers": providers.iter().map(Tried::json).collect::<Vec<_>>(),
+                }),
                 Err(reason) => json!({ "error": reason }),
             };
         }
@@ -235,8 +240,10 @@ fn print(arguments: &Arguments, store: &Store, sync: Option<&Samples>, puts: Opt
     if arguments.fabric {
         match fabric() {
             Ok((version, providers)) => {
-                let names = providers.join(", ");
-                row("libfabric", format_args!("{version}; providers: {names}"));
+                row("libfabric", version);
+                for tried in &providers {
+                    row(&format!("provider {}", tried.name), tried.text());
+                }
             }
             Err(reason) => row("libfabric", reason),
         }
@@ -246,14 +253,59 @@ fn print(arguments: &Arguments, store: &Store, sync: Option<&Samples>, puts: Opt
     }
 }
 
+/// A provider of libfabric that was tried out within this process.
+struct Tried {
+    name: String,
+    probe: everdram_fabric::Probe,
+}
+
+impl Tried {
+    fn commit(&self) -> String {
+        match &self.probe.commit {
+            Commit::NotOffered => "no durable writes: RDMP-CC is not offered".into(),
+            Commit::Fails(why) => format!("its durable writes fail: {why}"),
+            Commit::Completes(times) => format!(
+                "durable writes for RDMP-CC, {} for {} (plain: {})",
+                units::time(times.durable),
+                units::bytes(times.bytes as u64),
+                units::time(times.sent)
+            ),
+        }
+    }
+
+    fn bounds(&self) -> String {
+        match &self.probe.bounds {
+            Bounds::Kept => "peers stay inside of their memory".into(),
+            Bounds::Forgeable => {
+                "a peer can write outside of its memory: serve others only with --fabric-trust-peers".into()
+            }
+            Bounds::Unknown(why) => format!("whether peers stay inside of their memory is unknown: {why}"),
+        }
+    }
+
+    fn text(&self) -> String {
+        format!("{}; {}", self.commit(), self.bounds())
+    }
+
+    fn json(&self) -> Value {
+        json!({ "name": self.name, "durable_writes": self.commit(), "bounds": self.bounds() })
+    }
+}
+
 /// The version of libfabric, and the providers with which a door opens.
-fn fabric() -> Result<(String, Vec<String>), String> {
+fn fabric() -> Result<(String, Vec<Tried>), String> {
     let version = everdram_fabric::version().map_err(|error| error.to_string())?;
     let found = everdram_fabric::providers().map_err(|error| error.to_string())?;
     let mut names: Vec<String> = found.into_iter().map(|provider| provider.name).collect();
     names.sort_unstable();
     names.dedup();
-    Ok((format!("{}.{}", version.0, version.1), names))
+    let tried = names.into_iter().map(|name| {
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let probe = everdram_fabric::probe(&name, here).map_err(|error| error.to_string())?;
+        Ok(Tried { name, probe })
+    });
+    let tried = tried.collect::<Result<Vec<_>, String>>()?;
+    Ok((format!("{}.{}", version.0, version.1), tried))
 }
 
 fn remarks(store: &Store, sync: Option<&Samples>) -> Vec<&'static str> {

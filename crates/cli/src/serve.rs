@@ -97,6 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         .map(|address| {
             let fabric = everdram_fabric::Settings {
                 password: server.password(),
+                trusts_peers: settings.fabric_trusts_peers,
                 ..everdram_fabric::Settings::default()
             };
             Door::start(&store, &address, fabric)

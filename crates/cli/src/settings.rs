@@ -59,6 +59,11 @@ pub(crate) struct Layer {
     /// must be trusted with the memory of the server there [default: none]
     #[arg(long, env = "EVERDRAM_FABRIC", value_name = "ADDRESS")]
     fabric: Option<String>,
+    /// Serve the fabric on an address that others can reach, although libfabric does not keep peers inside of
+    /// the memory that they are given (`everdram doctor --fabric` tells): whoever knows the password can
+    /// change the server then
+    #[arg(long, env = "EVERDRAM_FABRIC_TRUST_PEERS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    fabric_trust_peers: Option<bool>,
     /// Event loops; 0 = one for each core [default: 0]
     #[arg(long, env = "EVERDRAM_THREADS")]
     threads: Option<usize>,
@@ -160,6 +165,7 @@ pub(crate) struct Settings {
     pub(crate) server: everdram_resp::Settings,
     /// The address of the fabric door, if there is to be one.
     pub(crate) fabric: Option<String>,
+    pub(crate) fabric_trusts_peers: bool,
 }
 
 impl Layer {
@@ -186,6 +192,7 @@ impl Layer {
             port: self.port.or(lower.port),
             unix_socket: self.unix_socket.or(lower.unix_socket),
             fabric: self.fabric.or(lower.fabric),
+            fabric_trust_peers: self.fabric_trust_peers.or(lower.fabric_trust_peers),
             threads: self.threads.or(lower.threads),
             password,
             password_file,
@@ -239,6 +246,7 @@ impl Layer {
             options,
             server,
             fabric: layer.fabric,
+            fabric_trusts_peers: layer.fabric_trust_peers.unwrap_or(false),
         })
     }
 

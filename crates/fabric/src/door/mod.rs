@@ -21,6 +21,8 @@ use everdram::Store;
 use everdram::engine::Engine;
 use everdram::landing::Landing;
 use everdram::password::Password;
+use everdram_fabric_sys::Bounds;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -39,6 +41,10 @@ pub struct Settings {
     pub loops: usize,
     /// What clients must know. The other doors of the store may share it.
     pub password: Password,
+    /// Whether an address that others can reach is served although the fabric does not keep peers inside of
+    /// the memory that they are given: whoever knows the password can change this process then. `false` by
+    /// default.
+    pub trusts_peers: bool,
     /// Connections at once; more are refused. 10,000 by default.
     pub connections_max: usize,
     /// How long replies that wait for durability are given to leave when the door stops. 1 s by default.
@@ -50,6 +56,7 @@ impl Default for Settings {
         Settings {
             loops: 1,
             password: Password::default(),
+            trusts_peers: false,
             connections_max: 10_000,
             drain_timeout: Duration::from_secs(1),
         }
@@ -79,6 +86,12 @@ pub enum StartError {
     /// Passwords must be set where others can reach the door.
     #[error("{0} can be reached by others: set a password, or listen on 127.0.0.1")]
     Open(String),
+    /// The provider does not keep peers inside of their memory.
+    #[error(
+        "{0} can be reached by others, and libfabric {1}: trust them all (`--fabric-trust-peers`), listen on \
+         127.0.0.1, or use another version of libfabric"
+    )]
+    Unbounded(String, &'static str),
     /// The store refuses a session.
     #[error(transparent)]
     Store(#[from] everdram::Error),
@@ -145,6 +158,9 @@ impl Door {
             .ok_or_else(|| StartError::Address(address.to_owned()))?;
         if !settings.password.is_set() && !place.address.ip().is_loopback() {
             return Err(StartError::Open(address.to_owned()));
+        }
+        if !settings.trusts_peers && !place.address.ip().is_loopback() {
+            check_bounds(address, &place)?;
         }
         let listen = |error| StartError::Listen {
             address: address.to_owned(),
@@ -301,6 +317,20 @@ impl Drop for Door {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Tries out whether peers can be served that are not trusted with this process.
+fn check_bounds(address: &str, place: &libfabric::Place) -> Result<(), StartError> {
+    let here = match place.address.ip().is_unspecified() {
+        true => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        false => SocketAddr::new(place.address.ip(), 0),
+    };
+    let why = match crate::probe(&place.provider, here)?.bounds {
+        Bounds::Kept => return Ok(()),
+        Bounds::Forgeable => "lets a peer write outside of the memory that it was given",
+        Bounds::Unknown(_) => "does not show whether it keeps peers inside of their memory",
+    };
+    Err(StartError::Unbounded(address.to_owned(), why))
 }
 
 /// Hands those who connect to the loops, in turn.

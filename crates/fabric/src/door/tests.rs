@@ -761,6 +761,29 @@ fn a_client_of_the_landing_area_may_vanish_at_any_time() {
     assert_eq!((stats.pages_free, stats.grants), (stats.pages, 0));
 }
 
+/// R4: no return code says whether a durable write is durable, so a link that does not know offers none.
+#[test]
+fn hole_r4_cc_is_refused_where_commit_is_a_guess() {
+    let mut fixture = Fixture::landing(1 << 20);
+    let network = Network::new();
+    let links = vec![Box::new(inside::Port::guessing()) as Box<dyn Link>];
+    let ear = Box::new(network.listen());
+    fixture.door = Door::over(&fixture.store, ear, links, Settings::default()).unwrap();
+    let mut client = Client::inside(&network, &ClientOptions::default()).unwrap();
+    assert!(!client.takes_client_centric());
+    let refused = client
+        .put_expiring(b"key", b"value", 0, Way::ClientCentric)
+        .err();
+    assert!(
+        matches!(refused, Some(ClientError::NotOffered)),
+        "{refused:?}"
+    );
+    // RDMP-SA needs none.
+    client
+        .put_expiring(b"key", b"value", 0, Way::ServerAssisted)
+        .unwrap();
+}
+
 #[test]
 fn a_door_without_a_landing_area_does_not_offer_one() {
     for fixture in [

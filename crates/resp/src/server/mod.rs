@@ -291,7 +291,8 @@ impl Server {
         &self.addresses
     }
 
-    /// The password that clients must know: other doors of the store share it, so that CONFIG SET reaches them.
+    /// The password that clients must know: other doors of the store share it, so that CONFIG SET reaches
+    /// them.
     #[must_use]
     pub fn password(&self) -> Password {
         self.shared.config.password.clone()

@@ -122,8 +122,8 @@ impl Ages {
                 .is_some_and(|age| age.read[word].load(Ordering::Relaxed) & bit != 0)
     }
 
-    /// Whether users filled a block, so that it goes before most others. (After a restart nobody knows, and no
-    /// block counts as one.)
+    /// Whether users filled a block, so that it goes before most others. (After a restart nobody knows, and
+    /// no block counts as one.)
     pub(in crate::viper) fn is_trial(&self, block: u32) -> bool {
         let is_trial = |age: &Age| !age.is_kept.load(Ordering::Relaxed);
         self.policy == Policy::S3Fifo && self.find(block).is_some_and(is_trial)

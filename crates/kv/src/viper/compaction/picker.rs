@@ -44,8 +44,8 @@ impl Room {
     }
 }
 
-/// The pool's room, and its sealed blocks with at least the share `least` of garbage, as (garbage, block). The
-/// garbage of spared blocks is not looked at.
+/// The pool's room, and its sealed blocks with at least the share `least` of garbage, as (garbage, block).
+/// The garbage of spared blocks is not looked at.
 fn survey(space: &Space, least: f64, spared: impl Fn(u32) -> bool) -> (Room, Vec<(u32, u32)>) {
     let mut found: Vec<(u32, u32)> = Vec::new();
     let mut room = Room::default();
