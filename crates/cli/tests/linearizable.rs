@@ -22,7 +22,8 @@ use tempfile::TempDir;
 test_each_engine!(
     histories_on_files_are_linearizable,
     histories_on_emulated_memory_are_linearizable,
-    histories_over_two_doors_are_linearizable
+    histories_over_two_doors_are_linearizable,
+    histories_over_the_landing_area_are_linearizable
 );
 
 const CLIENTS: usize = 6;
@@ -130,6 +131,18 @@ fn histories_over_two_doors_are_linearizable(engine: EngineKind) {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let door = ["--fabric", "tcp://127.0.0.1:0"];
     must_be_linearizable(directory, "file", engine, &door);
+}
+
+/// The same with clients that make values durable in the pool by themselves, of which the server learns when
+/// somebody asks, or after a kill.
+fn histories_over_the_landing_area_are_linearizable(engine: EngineKind) {
+    if let Err(reason) = everdram_fabric::version() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let doors = ["--fabric", "tcp://127.0.0.1:0", "--landing-bytes", "1MiB"];
+    must_be_linearizable(directory, "emulated", engine, &doors);
 }
 
 /// What was answered before a kill is not there after it. One kill might come when every key may be absent.

@@ -301,9 +301,12 @@ impl Recorder<'_> {
                     .map(|value| value.map_or(Reply::Null, Reply::Bulk)),
                 "DEL" => client.delete(key).map(|was| Reply::Integer(was.into())),
                 _ => {
-                    let way = match self.random.random_range(0..2) {
+                    let ways = if client.takes_client_centric() { 4 } else { 2 };
+                    let way = match self.random.random_range(0..ways) {
                         0 => Way::Inline,
-                        _ => Way::ServerAssisted,
+                        1 => Way::ServerAssisted,
+                        2 => Way::ClientCentric,
+                        _ => Way::ClientCentricAsked,
                     };
                     let put = client.put_expiring(key, value, 0, way);
                     put.map(|_| Reply::Simple("OK".into()))
