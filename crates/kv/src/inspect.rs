@@ -86,13 +86,12 @@ pub fn check(
         progress,
         ..to_look()
     };
-    let opened = open::pool(path, &options)
-        .and_then(|pool| {
-            let engine = open::recovered(Arc::clone(&pool), path, &options)?;
-            let mut report = engine.check()?;
-            report.findings.append(&mut landing::check(&pool)?);
-            Ok((engine.name(), report))
-        });
+    let opened = open::pool(path, &options).and_then(|pool| {
+        let engine = open::recovered(Arc::clone(&pool), path, &options)?;
+        let mut report = engine.check()?;
+        report.findings.append(&mut landing::check(&pool)?);
+        Ok((engine.name(), report))
+    });
     match opened {
         Err(error) if error.is_damage() => check_damaged(path, options, error),
         checked => checked,

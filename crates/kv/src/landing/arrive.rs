@@ -71,7 +71,12 @@ impl Landing {
         let sums = Sums::of(self, keys);
         for bucket in sums.buckets(self) {
             // Where nothing is there, and nobody is about to show it, a reader need not wait for anybody.
-            if !self.table.live(bucket, |live| sums.has(live)).iter().any(|live| self.may_be(live)) {
+            if !self
+                .table
+                .live(bucket, |live| sums.has(live))
+                .iter()
+                .any(|live| self.may_be(live))
+            {
                 continue;
             }
             let _ticket = session.commit()?;
@@ -98,14 +103,20 @@ impl Landing {
             let buckets = sums.buckets(self);
             let _ticket = session.commit()?;
             // In ascending order, so that no two sessions wait for each other.
-            let held: Vec<_> = buckets.iter().map(|&bucket| self.table.hold(bucket)).collect();
+            let held: Vec<_> = buckets
+                .iter()
+                .map(|&bucket| self.table.hold(bucket))
+                .collect();
             for (&bucket, held) in buckets.iter().zip(&held) {
                 self.apply(bucket, held, &|live| sums.has(live), session)?;
             }
             mark.begin(self.barrier);
             // The mark is set before the locks go, and before the look at the buckets that are not locked.
             let now = sums.buckets(self);
-            if now.iter().all(|bucket| buckets.binary_search(bucket).is_ok()) {
+            if now
+                .iter()
+                .all(|bucket| buckets.binary_search(bucket).is_ok())
+            {
                 return Ok(());
             }
             mark.end();

@@ -55,7 +55,10 @@ impl Mark {
     #[inline]
     pub(super) fn begin(&self, barrier: Barrier) {
         let before = self.0.load(Ordering::Relaxed);
-        debug_assert!(before.is_multiple_of(2), "a session begins a call within another");
+        debug_assert!(
+            before.is_multiple_of(2),
+            "a session begins a call within another"
+        );
         publishes!();
         self.0.store(before + 1, Ordering::Relaxed);
         barrier.light();

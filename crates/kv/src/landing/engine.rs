@@ -57,7 +57,10 @@ impl Engine for LandingEngine {
 
     fn session(self: Arc<Self>) -> Result<Box<dyn EngineSession>, Error> {
         let inner = Arc::clone(&self.engine).session()?;
-        Ok(Box::new(LandingSession::new(inner, Arc::clone(&self.landing))))
+        Ok(Box::new(LandingSession::new(
+            inner,
+            Arc::clone(&self.landing),
+        )))
     }
 
     fn durable(&self) -> Ticket {
@@ -110,7 +113,9 @@ impl Engine for LandingEngine {
 
     fn check(&self) -> Result<CheckReport, Error> {
         let mut report = self.engine.check()?;
-        report.findings.append(&mut recover::check(self.landing.pool())?);
+        report
+            .findings
+            .append(&mut recover::check(self.landing.pool())?);
         Ok(report)
     }
 

@@ -119,7 +119,9 @@ impl Granter {
         // Whoever does not see the raised counts is in a call, and its mark is visible from here on.
         if !landing.barrier.heavy() {
             self.forget();
-            return Err(Error::NoSpace("the system has no memory for a barrier".into()));
+            return Err(Error::NoSpace(
+                "the system has no memory for a barrier".into(),
+            ));
         }
         let ordered = self.lane.fence(bodies);
         let mut words = None;

@@ -113,7 +113,11 @@ fn half_at(bytes: &[u8; 64], at: usize) -> u32 {
 /// The keyed check of a line or head: over all of it, with its place instead of the check.
 fn check_of(secret: &Secret, bytes: &[u8; 64], place: u64) -> u64 {
     let mut bytes = *bytes;
-    put(&mut bytes, offset_of!(LineLayout, check), &place.to_le_bytes());
+    put(
+        &mut bytes,
+        offset_of!(LineLayout, check),
+        &place.to_le_bytes(),
+    );
     secret.sum(&bytes)
 }
 
@@ -169,7 +173,11 @@ impl Area {
     pub(super) fn head(self, secret: &Secret) -> [u8; 64] {
         let mut bytes = [0; 64];
         put(&mut bytes, offset_of!(HeadLayout, magic), &MAGIC);
-        put(&mut bytes, offset_of!(HeadLayout, version), &VERSION.to_le_bytes());
+        put(
+            &mut bytes,
+            offset_of!(HeadLayout, version),
+            &VERSION.to_le_bytes(),
+        );
         let pages = u64::from(self.pages).to_le_bytes();
         put(&mut bytes, offset_of!(HeadLayout, pages), &pages);
         let check = check_of(secret, &bytes, self.at).to_le_bytes();
@@ -189,7 +197,10 @@ impl Area {
         }
         match found.iter().all(|&byte| byte == 0) {
             true => Ok(false),
-            false => Err(corrupt(self.at, "the head of the landing area does not verify")),
+            false => Err(corrupt(
+                self.at,
+                "the head of the landing area does not verify",
+            )),
         }
     }
 }
@@ -226,11 +237,23 @@ impl Line {
         let mut field = |at: usize, field: &[u8]| put(&mut bytes, at, field);
         field(offset_of!(LineLayout, word), &self.word().to_le_bytes());
         field(offset_of!(LineLayout, nonce), &self.nonce.to_le_bytes());
-        field(offset_of!(LineLayout, value_bytes), &self.value_bytes.to_le_bytes());
-        field(offset_of!(LineLayout, expires), &self.expires_at_ms.to_le_bytes());
-        field(offset_of!(LineLayout, key_bytes), &self.key_bytes.to_le_bytes());
+        field(
+            offset_of!(LineLayout, value_bytes),
+            &self.value_bytes.to_le_bytes(),
+        );
+        field(
+            offset_of!(LineLayout, expires),
+            &self.expires_at_ms.to_le_bytes(),
+        );
+        field(
+            offset_of!(LineLayout, key_bytes),
+            &self.key_bytes.to_le_bytes(),
+        );
         field(offset_of!(LineLayout, key_sum), &self.key_sum.to_le_bytes());
-        field(offset_of!(LineLayout, generation), &self.generation.to_le_bytes());
+        field(
+            offset_of!(LineLayout, generation),
+            &self.generation.to_le_bytes(),
+        );
         let check = check_of(secret, &bytes, place).to_le_bytes();
         put(&mut bytes, offset_of!(LineLayout, check), &check);
         bytes

@@ -26,7 +26,12 @@ fn area_of(pool: &Pool) -> Result<Option<Area>, Error> {
         [] => Ok(None),
         [extent] => Area::filling(extent.at, extent.bytes)
             .map(Some)
-            .ok_or_else(|| corrupt(extent.at, "the extent of the landing area has a wrong length")),
+            .ok_or_else(|| {
+                corrupt(
+                    extent.at,
+                    "the extent of the landing area has a wrong length",
+                )
+            }),
         [_, extent, ..] => Err(corrupt(extent.at, "there is a second landing area")),
     }
 }
@@ -87,7 +92,12 @@ fn create(pool: &Pool, bytes: u64) -> Result<Area, Error> {
     let extent = pool.allocate(OWNER, Area::bytes_of(pages), PAGE_BYTES);
     let extent = extent.map_err(Error::of_pool)?;
     let area = Area::filling(extent.at, extent.bytes);
-    area.ok_or_else(|| corrupt(extent.at, "the extent of the landing area has a wrong length"))
+    area.ok_or_else(|| {
+        corrupt(
+            extent.at,
+            "the extent of the landing area has a wrong length",
+        )
+    })
 }
 
 /// Enters the grants whose slots verify, and frees all others, durably.
@@ -137,7 +147,10 @@ fn for_each_given(
             Some(Found::Given(line)) => visit(page, Ok(line))?,
             Some(Found::Damaged) | None => {
                 let at = area.line_at(page);
-                visit(page, Err(corrupt(at, "the line of a grant does not verify")))?;
+                visit(
+                    page,
+                    Err(corrupt(at, "the line of a grant does not verify")),
+                )?;
             }
         }
     }
@@ -159,7 +172,8 @@ pub(super) fn copy_of(pool: &Pool, area: Area, page: u32, line: &Line) -> Option
     let at = area.page_at(page);
     let bytes = line.slot_bytes();
     let mut copy = Vec::with_capacity(bytes as usize + 8);
-    pool.region().load_behind(at, bytes.next_multiple_of(8), &mut copy);
+    pool.region()
+        .load_behind(at, bytes.next_multiple_of(8), &mut copy);
     copy.truncate(bytes as usize);
     Some(copy)
 }
@@ -175,7 +189,8 @@ fn has_arrived(pool: &Pool, area: Area, page: u32, line: &Line) -> bool {
 /// [`Error::Corrupt`], without the path, unless it is noted as `damage`. [`Error::Options`]: something has
 /// arrived that was not applied.
 pub(crate) fn look(pool: &Pool, damage: Option<&Arc<Damage>>) -> Result<(), Error> {
-    let Some(area) = found_area(pool).or_else(|error| tolerate(damage, error).map(|()| None))? else {
+    let Some(area) = found_area(pool).or_else(|error| tolerate(damage, error).map(|()| None))?
+    else {
         return Ok(());
     };
     let mut arrived = 0;

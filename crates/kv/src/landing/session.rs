@@ -110,7 +110,9 @@ impl EngineSession for LandingSession {
         value: &[u8],
         expires_at_ms: u64,
     ) -> Result<(bool, Ticket), Error> {
-        self.marked(Keys::One(key), |inner| inner.put_now(key, value, expires_at_ms))
+        self.marked(Keys::One(key), |inner| {
+            inner.put_now(key, value, expires_at_ms)
+        })
     }
 
     #[inline]

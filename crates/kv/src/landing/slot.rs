@@ -24,11 +24,23 @@ pub fn encode(into: &mut Vec<u8>, grant: &Grant, key: &[u8], value: &[u8], expir
     let mut head = [0; HEAD_BYTES];
     let mut field = |at: usize, bytes: &[u8]| head[at..at + bytes.len()].copy_from_slice(bytes);
     field(offset_of!(SlotLayout, magic), &MAGIC);
-    field(offset_of!(SlotLayout, generation), &grant.generation.to_le_bytes());
+    field(
+        offset_of!(SlotLayout, generation),
+        &grant.generation.to_le_bytes(),
+    );
     field(offset_of!(SlotLayout, nonce), &grant.nonce.to_le_bytes());
-    field(offset_of!(SlotLayout, key_bytes), &(key.len() as u32).to_le_bytes());
-    field(offset_of!(SlotLayout, value_bytes), &(value.len() as u64).to_le_bytes());
-    field(offset_of!(SlotLayout, expires), &expires_at_ms.to_le_bytes());
+    field(
+        offset_of!(SlotLayout, key_bytes),
+        &(key.len() as u32).to_le_bytes(),
+    );
+    field(
+        offset_of!(SlotLayout, value_bytes),
+        &(value.len() as u64).to_le_bytes(),
+    );
+    field(
+        offset_of!(SlotLayout, expires),
+        &expires_at_ms.to_le_bytes(),
+    );
     into.extend_from_slice(&head);
     into.extend_from_slice(key);
     into.resize(into.len().next_multiple_of(8), 0);
@@ -52,12 +64,24 @@ pub(super) fn may_be(head: &[u8; HEAD_BYTES], line: &Line) -> bool {
     let is = |at: usize, bytes: &[u8]| head[at..at + bytes.len()] == *bytes;
     is(offset_of!(SlotLayout, magic), &MAGIC)
         && is(offset_of!(SlotLayout, reserved), &[0; 4])
-        && is(offset_of!(SlotLayout, generation), &line.generation.to_le_bytes())
+        && is(
+            offset_of!(SlotLayout, generation),
+            &line.generation.to_le_bytes(),
+        )
         && is(offset_of!(SlotLayout, nonce), &line.nonce.to_le_bytes())
-        && is(offset_of!(SlotLayout, key_bytes), &line.key_bytes.to_le_bytes())
+        && is(
+            offset_of!(SlotLayout, key_bytes),
+            &line.key_bytes.to_le_bytes(),
+        )
         && is(offset_of!(SlotLayout, reserved_too), &[0; 4])
-        && is(offset_of!(SlotLayout, value_bytes), &line.value_bytes.to_le_bytes())
-        && is(offset_of!(SlotLayout, expires), &line.expires_at_ms.to_le_bytes())
+        && is(
+            offset_of!(SlotLayout, value_bytes),
+            &line.value_bytes.to_le_bytes(),
+        )
+        && is(
+            offset_of!(SlotLayout, expires),
+            &line.expires_at_ms.to_le_bytes(),
+        )
         && is(offset_of!(SlotLayout, zero), &[0; 8])
 }
 
@@ -127,13 +151,21 @@ mod tests {
                 for bit in 0..8 {
                     let mut changed = slot.clone();
                     changed[at] ^= 1 << bit;
-                    assert_eq!(parse(&mut changed, &line, &secret), None, "byte {at}, bit {bit}");
+                    assert_eq!(
+                        parse(&mut changed, &line, &secret),
+                        None,
+                        "byte {at}, bit {bit}"
+                    );
                 }
                 assert_eq!(parse(&mut slot[..at].to_vec(), &line, &secret), None);
                 let mut torn = slot.clone();
                 torn[at..].fill(0);
                 let is_same = torn == slot;
-                assert_eq!(parse(&mut torn, &line, &secret).is_some(), is_same, "torn at {at}");
+                assert_eq!(
+                    parse(&mut torn, &line, &secret).is_some(),
+                    is_same,
+                    "torn at {at}"
+                );
             }
         }
     }
@@ -145,11 +177,23 @@ mod tests {
         let now = line(&secret, b"key", b"value");
         for other in [
             Line { nonce: 78, ..now },
-            Line { generation: 8, ..now },
-            Line { expires_at_ms: 0, ..now },
+            Line {
+                generation: 8,
+                ..now
+            },
+            Line {
+                expires_at_ms: 0,
+                ..now
+            },
         ] {
             let mut slot = Vec::new();
-            encode(&mut slot, &grant(&other), b"key", b"value", other.expires_at_ms);
+            encode(
+                &mut slot,
+                &grant(&other),
+                b"key",
+                b"value",
+                other.expires_at_ms,
+            );
             assert!(parse(&mut slot.clone(), &other, &secret).is_some());
             assert_eq!(parse(&mut slot, &now, &secret), None);
         }

@@ -139,7 +139,8 @@ impl Table {
         let bucket = bucket_of(live.line.key_sum);
         lock(&self.buckets[bucket].live).retain(|other| !Arc::ptr_eq(other, live));
         live.applied.store(is_applied, Ordering::Release);
-        self.applied.fetch_add(u64::from(is_applied), Ordering::AcqRel);
+        self.applied
+            .fetch_add(u64::from(is_applied), Ordering::AcqRel);
         if live.orphan.load(Ordering::Acquire) {
             self.free(live.page, live.line.pages);
         }
@@ -154,7 +155,10 @@ impl Table {
     /// Takes the pages of an applied grant for another. `false`: somebody else has released or taken them.
     pub(super) fn take_over(&self, old: &Arc<Live>) -> bool {
         let mut room = lock(&self.room);
-        let is_same = room.given.get(&old.page).is_some_and(|live| Arc::ptr_eq(live, old));
+        let is_same = room
+            .given
+            .get(&old.page)
+            .is_some_and(|live| Arc::ptr_eq(live, old));
         is_same && room.given.remove(&old.page).is_some()
     }
 
@@ -217,7 +221,11 @@ impl Table {
     }
 
     pub(super) fn pages_free(&self) -> u64 {
-        lock(&self.room).free.values().map(|&free| u64::from(free)).sum()
+        lock(&self.room)
+            .free
+            .values()
+            .map(|&free| u64::from(free))
+            .sum()
     }
 }
 
@@ -249,7 +257,8 @@ mod tests {
             let free = owners.iter().filter(|taken| !**taken).count();
             assert_eq!(table.pages_free(), free as u64);
         }
-        runs.into_iter().for_each(|(page, pages)| table.free(page, pages));
+        runs.into_iter()
+            .for_each(|(page, pages)| table.free(page, pages));
         assert!(table.take_at(99, 1) && !table.take_at(98, 2) && table.take_at(0, 99));
         assert!(table.take(1).is_err());
     }

@@ -3,8 +3,8 @@
 use super::table::BUCKETS;
 use super::{Grant, Landing, slot};
 use crate::engine::{BatchOp, Change, EngineSession, Ensure, Scope, Ticket};
-use crate::{Error, Medium, MediumChoice, Options, Session, Store};
 use crate::{EngineKind, test_each_engine};
+use crate::{Error, Medium, MediumChoice, Options, Session, Store};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -147,7 +147,9 @@ fn every_call_sees_what_has_arrived(engine: EngineKind) {
         (
             ("get_many", |session| {
                 let (mut into, mut found) = (Vec::new(), Vec::new());
-                session.get_many(&[b"other", KEY], &mut into, &mut found).unwrap();
+                session
+                    .get_many(&[b"other", KEY], &mut into, &mut found)
+                    .unwrap();
                 assert!(found[0].0.is_none() && found[1].0.is_some());
                 into
             }),
@@ -245,7 +247,10 @@ fn every_call_sees_what_has_arrived(engine: EngineKind) {
                     creates_new: true,
                     ..Ensure::default()
                 };
-                assert!(matches!(session.ensure(KEY, &how), Err(Error::ObjectExists)));
+                assert!(matches!(
+                    session.ensure(KEY, &how),
+                    Err(Error::ObjectExists)
+                ));
                 read(session)
             }),
             arrived.clone(),
@@ -258,7 +263,9 @@ fn every_call_sees_what_has_arrived(engine: EngineKind) {
                     value,
                     expires_at_ms: 0,
                 };
-                let _ticket = session.batch(&[put, BatchOp::Delete { key: b"other" }]).unwrap();
+                let _ticket = session
+                    .batch(&[put, BatchOp::Delete { key: b"other" }])
+                    .unwrap();
                 read(session)
             }),
             b"batch".to_vec(),
@@ -301,7 +308,9 @@ fn every_call_sees_what_has_arrived(engine: EngineKind) {
         (
             ("scan", |session| {
                 let mut met = Vec::new();
-                session.scan(0, 100, &mut |key, bytes, _| met.push((key.to_vec(), bytes))).unwrap();
+                session
+                    .scan(0, 100, &mut |key, bytes, _| met.push((key.to_vec(), bytes)))
+                    .unwrap();
                 assert_eq!(met, [(KEY.to_vec(), 16)]);
                 read(session)
             }),
@@ -323,11 +332,19 @@ fn every_call_sees_what_has_arrived(engine: EngineKind) {
         assert_eq!((bed.store.len(), bed.store.stats().keys), (0, 0));
         let watched = session.engine().watch(KEY);
         let grant = bed.put(KEY, &arrived);
-        assert_eq!((bed.store.len(), bed.store.stats().keys), (1, 1), "counted, not applied");
+        assert_eq!(
+            (bed.store.len(), bed.store.stats().keys),
+            (1, 1),
+            "counted, not applied"
+        );
         assert_eq!(bed.landing.stats().grants, 1);
         assert_eq!(call(session.engine()), wanted, "{name}");
         assert_eq!(bed.landing.stats().grants, 0, "{name} applies");
-        assert_ne!(session.engine().watch(KEY), watched, "{name} changes the number");
+        assert_ne!(
+            session.engine().watch(KEY),
+            watched,
+            "{name} changes the number"
+        );
         session.delete(KEY).unwrap();
         // What was applied once is applied never again, also by recovery.
         let killed = bed.killed();
@@ -352,7 +369,9 @@ fn a_grant_alone_changes_nothing(engine: EngineKind) {
     // A part of the value, and then the client dies.
     let mut bytes = Vec::new();
     slot::encode(&mut bytes, &grant, b"key", b"new", 0);
-    bed.landing.deliver(grant.offset, &bytes[..bytes.len() - 1]).unwrap();
+    bed.landing
+        .deliver(grant.offset, &bytes[..bytes.len() - 1])
+        .unwrap();
     assert_eq!(session.get(b"key").unwrap().unwrap(), b"older");
     assert_eq!(bed.store.len(), 1);
     assert!(!bed.landing.arrived(grant.number).unwrap());
@@ -365,10 +384,19 @@ fn a_grant_alone_changes_nothing(engine: EngineKind) {
     // Prepared and not committed: forgotten.
     let mut granter = bed.landing.granter();
     granter.prepare(b"key", 100_000, 0).unwrap();
-    assert!(matches!(granter.prepare(b"key", 200_000, 0), Err(Error::NoSpace(_))));
-    assert!(matches!(granter.prepare(b"", 1, 0), Err(Error::KeyLength(0))));
+    assert!(matches!(
+        granter.prepare(b"key", 200_000, 0),
+        Err(Error::NoSpace(_))
+    ));
+    assert!(matches!(
+        granter.prepare(b"", 1, 0),
+        Err(Error::KeyLength(0))
+    ));
     drop(granter);
-    assert_eq!((bed.landing.stats().pages_free, bed.landing.stats().grants), (64, 0));
+    assert_eq!(
+        (bed.landing.stats().pages_free, bed.landing.stats().grants),
+        (64, 0)
+    );
 }
 
 fn arrivals_of_a_key_count_in_the_order_of_grants(engine: EngineKind) {
@@ -386,14 +414,24 @@ fn arrivals_of_a_key_count_in_the_order_of_grants(engine: EngineKind) {
     let again = Store::open(killed.path().join("pool"), &options(engine)).unwrap();
     assert_eq!(again.session().unwrap().get(b"key").unwrap().unwrap(), b"2");
     let landing = again.landing().unwrap();
-    assert_eq!((landing.stats().pages_free, landing.stats().applied), (64, 2));
+    assert_eq!(
+        (landing.stats().pages_free, landing.stats().applied),
+        (64, 2)
+    );
     // Its own pages, again and again; a door gives them to the same client only.
     let mut granter = bed.landing.granter();
     for round in 0..10_u8 {
         assert!(granter.prepare_again(third.number, b"key", 1, 0).unwrap());
         let grant = granter.commit().unwrap()[0];
-        assert!(!granter.prepare_again(third.number, b"key", 1, 0).unwrap(), "not applied");
-        assert_eq!(session.get(b"key").unwrap().unwrap().len(), 1, "old bytes do not verify");
+        assert!(
+            !granter.prepare_again(third.number, b"key", 1, 0).unwrap(),
+            "not applied"
+        );
+        assert_eq!(
+            session.get(b"key").unwrap().unwrap().len(),
+            1,
+            "old bytes do not verify"
+        );
         bed.land(&grant, b"key", &[round]);
         assert_eq!(session.get(b"key").unwrap().unwrap(), [round]);
     }
@@ -438,7 +476,11 @@ fn a_write_that_began_before_the_grant_comes_before_the_arrival(engine: EngineKi
             assert_eq!(reader.join().unwrap().unwrap(), b"new", "round {round}");
             bed.landing.release(grant.number).unwrap();
         });
-        assert_eq!(holder.get(b"key").unwrap().unwrap(), b"new", "round {round}");
+        assert_eq!(
+            holder.get(b"key").unwrap().unwrap(),
+            b"new",
+            "round {round}"
+        );
     }
 }
 
@@ -468,11 +510,16 @@ fn many_keys_are_one_moment(engine: EngineKind) {
                 while !ended.load(Ordering::Relaxed) {
                     let mut seen = [0; 2];
                     let mut read = |index: usize, bytes: &[u8]| {
-                        seen[index] = bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+                        seen[index] = bytes
+                            .first_chunk()
+                            .map_or(0, |word| u64::from_le_bytes(*word));
                     };
                     if way == 0 {
                         let (mut into, mut found) = (Vec::new(), Vec::new());
-                        session.engine().get_many(&[b"a", b"b"], &mut into, &mut found).unwrap();
+                        session
+                            .engine()
+                            .get_many(&[b"a", b"b"], &mut into, &mut found)
+                            .unwrap();
                         let end = found[0].1;
                         read(0, &into[..end]);
                         read(1, &into[end..]);
@@ -485,10 +532,15 @@ fn many_keys_are_one_moment(engine: EngineKind) {
                             }
                             Ok(())
                         };
-                        session.transaction(Scope::Keys(&[b"a", b"b"]), body).unwrap();
+                        session
+                            .transaction(Scope::Keys(&[b"a", b"b"]), body)
+                            .unwrap();
                     }
                     let [first, second] = seen;
-                    assert!(first == second || first == second + 1, "{seen:?}, way {way}");
+                    assert!(
+                        first == second || first == second + 1,
+                        "{seen:?}, way {way}"
+                    );
                     assert!(first >= last);
                     last = first;
                 }
@@ -536,16 +588,25 @@ fn judge(history: &[Event]) {
         };
         let put = puts[&value];
         assert!(put.begun < saw.ended, "{saw:?} of the future");
-        for other in history.iter().filter(|event| !matches!(event.what, What::Saw(_))) {
+        for other in history
+            .iter()
+            .filter(|event| !matches!(event.what, What::Saw(_)))
+        {
             let is_between = put.ended < other.begun && other.ended < saw.begun;
-            assert!(!is_between, "{saw:?} shows {put:?}, and {other:?} came between");
+            assert!(
+                !is_between,
+                "{saw:?} shows {put:?}, and {other:?} came between"
+            );
         }
         sightings.push((saw, put));
     }
     for (one, earlier) in &sightings {
         for (other, later) in &sightings {
             let is_inverted = one.ended < other.begun && later.ended < earlier.begun;
-            assert!(!is_inverted, "{other:?} shows {later:?} after {one:?} had shown {earlier:?}");
+            assert!(
+                !is_inverted,
+                "{other:?} shows {later:?} after {one:?} had shown {earlier:?}"
+            );
         }
     }
 }
@@ -553,7 +614,9 @@ fn judge(history: &[Event]) {
 /// Threads put, delete and get; another one plays clients and their NICs: pieces in any order.
 fn what_threads_saw_has_an_order(engine: EngineKind) {
     const KEYS: usize = 4;
-    let seed = std::env::var("EVERDRAM_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = std::env::var("EVERDRAM_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
     let seed: u64 = seed.unwrap_or_else(rand::random);
     println!("repeat with EVERDRAM_SEED={seed}");
     let bed = Bed::new(engine);
@@ -589,9 +652,12 @@ fn what_threads_saw_has_an_order(engine: EngineKind) {
                     update.unwrap();
                     What::Put(value)
                 }
-                _ => What::Saw(session.get(&name).unwrap().map(|value| {
-                    u64::from_le_bytes(*value.first_chunk().unwrap())
-                })),
+                _ => What::Saw(
+                    session
+                        .get(&name)
+                        .unwrap()
+                        .map(|value| u64::from_le_bytes(*value.first_chunk().unwrap())),
+                ),
             };
             let ended = now();
             history[key].push(Event { begun, ended, what });
@@ -611,7 +677,9 @@ fn what_threads_saw_has_an_order(engine: EngineKind) {
                 let bytes = [&word(value)[..], &vec![3; random.random_range(0..9000)]].concat();
                 under_way.push((key, value, bytes, now()));
                 let (key, _, bytes, _) = under_way.last().unwrap();
-                granter.prepare(&[b'k', *key as u8], bytes.len() as u64, 0).unwrap();
+                granter
+                    .prepare(&[b'k', *key as u8], bytes.len() as u64, 0)
+                    .unwrap();
             }
             let grants = granter.commit().unwrap();
             let mut pieces = Vec::new();
@@ -632,7 +700,9 @@ fn what_threads_saw_has_an_order(engine: EngineKind) {
                 left[index] -= 1;
                 if left[index] == 0 {
                     let (key, value, _, begun) = &under_way[index];
-                    bed.landing.persist(grants[index].offset, grants[index].bytes).unwrap();
+                    bed.landing
+                        .persist(grants[index].offset, grants[index].bytes)
+                        .unwrap();
                     let (begun, ended, what) = (*begun, now(), What::Put(*value));
                     history[*key].push(Event { begun, ended, what });
                 }
@@ -649,11 +719,18 @@ fn what_threads_saw_has_an_order(engine: EngineKind) {
     let mut all = vec![Vec::new(); KEYS];
     std::thread::scope(|scope| {
         let remote = scope.spawn(remote);
-        let locals: Vec<_> = (0..2).map(|thread| scope.spawn({
-            let locals = &locals;
-            move || locals(thread)
-        })).collect();
-        let mut histories: Vec<_> = locals.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let locals: Vec<_> = (0..2)
+            .map(|thread| {
+                scope.spawn({
+                    let locals = &locals;
+                    move || locals(thread)
+                })
+            })
+            .collect();
+        let mut histories: Vec<_> = locals
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect();
         ended.store(true, Ordering::Relaxed);
         histories.push(remote.join().unwrap());
         for history in histories {
@@ -674,8 +751,15 @@ fn what_threads_saw_has_an_order(engine: EngineKind) {
         }
     }
     all.iter().for_each(|history| judge(history));
-    assert!(bed.landing.stats().applied > 20, "{:?}", bed.landing.stats());
-    assert_eq!((bed.landing.stats().pages_free, bed.landing.stats().grants), (64, 0));
+    assert!(
+        bed.landing.stats().applied > 20,
+        "{:?}",
+        bed.landing.stats()
+    );
+    assert_eq!(
+        (bed.landing.stats().pages_free, bed.landing.stats().grants),
+        (64, 0)
+    );
     assert_eq!(again.landing().unwrap().stats().pages_free, 64);
 }
 
@@ -689,15 +773,24 @@ fn what_was_raised_is_lowered() {
     for number in 0..BUCKETS as u64 {
         granter.prepare(&word(number), 8, 0).unwrap();
     }
-    assert!(matches!(granter.prepare(b"more", 8, 0), Err(Error::NoSpace(_))));
+    assert!(matches!(
+        granter.prepare(b"more", 8, 0),
+        Err(Error::NoSpace(_))
+    ));
     let grants = granter.commit().unwrap();
-    for (number, grant) in grants.iter().enumerate().filter(|(number, _)| number % 2 == 0) {
+    for (number, grant) in grants
+        .iter()
+        .enumerate()
+        .filter(|(number, _)| number % 2 == 0)
+    {
         bed.land(grant, &word(number as u64), &word(number as u64));
     }
     assert_eq!(bed.store.len(), BUCKETS as u64 / 2);
     let mut session = bed.session();
     let mut count = 0;
-    session.scan(0, usize::MAX, &mut |_, _, _| count += 1).unwrap();
+    session
+        .scan(0, usize::MAX, &mut |_, _, _| count += 1)
+        .unwrap();
     assert_eq!(count, BUCKETS / 2);
     assert_eq!(bed.landing.stats().grants, BUCKETS as u64 / 2);
     for grant in grants {

@@ -253,10 +253,7 @@ impl Superblock {
         let mut block = [0; PAGE as usize];
         let mut field = |at: usize, bytes: &[u8]| put(&mut block, at, bytes);
         field(offset_of!(Layout, magic), &MAGIC);
-        field(
-            offset_of!(Layout, version),
-            &self.version().to_le_bytes(),
-        );
+        field(offset_of!(Layout, version), &self.version().to_le_bytes());
         field(
             offset_of!(Layout, medium),
             &medium_code(self.medium).to_le_bytes(),
