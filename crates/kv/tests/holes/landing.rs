@@ -74,8 +74,8 @@ fn line_of(area: &Landing, grant: &Grant) -> usize {
     (area.slots().start - front + 64 + u64::from(grant.number) * 64) as usize
 }
 
-/// The first phase changed index and log. The client died, and the old value, which had been acknowledged, was
-/// gone, at once or after a crash.
+/// The first phase changed index and log. The client died, and the old value, which had been acknowledged,
+/// was gone, at once or after a crash.
 fn hole_r1_a_client_that_dies_after_prepare_changes_nothing(engine: EngineKind) {
     let (bed, store, area) = bed(engine);
     store.session().unwrap().put(b"key", b"old").unwrap();
@@ -200,8 +200,8 @@ fn hole_r9_a_grant_is_there_when_it_is_told(engine: EngineKind) {
     assert!(area.release(first.number).unwrap());
     store.session().unwrap().delete(b"key").unwrap();
     let removed = Frozen::take_idle(&bed.path());
-    // The word of the second grant without the rest of its line: what a crash could leave, if both were stored
-    // at once. The rest is that of the first, which verified, and so would its slot.
+    // The word of the second grant without the rest of its line: what a crash could leave, if both were
+    // stored at once. The rest is that of the first, which verified, and so would its slot.
     let second = grant(&area, b"key", b"again");
     let told = Frozen::take_idle(&bed.path());
     let line = line_of(&area, &second);
