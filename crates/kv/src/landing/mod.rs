@@ -191,7 +191,8 @@ impl Landing {
 
     /// Applies what has arrived for this grant, and before it what has arrived for earlier grants of its key.
     /// Durable on return. `false`: the grant was not given, or released, or the slot does not verify (yet).
-    /// `true` also if it was applied before. The caller's sessions must have no submitted writes.
+    /// `true` also if it was applied before. The caller's sessions must have no submitted writes; a session
+    /// that has some can look at the key instead, with [`EngineSession::probe`].
     ///
     /// # Errors
     /// As [`EngineSession::put_now`]; on [`Error::NoSpace`] the arrival stays, and is tried again.

@@ -484,58 +484,41 @@ fn a_write_that_began_before_the_grant_comes_before_the_arrival(engine: EngineKi
     }
 }
 
-/// A remote client writes `a`, and when that has landed `b`: nobody may see the second without the first.
+/// A remote client writes one key, and when that has landed another: nobody may see the second without the
+/// first. Other grants are looked at in between, so that there is time for both.
 fn many_keys_are_one_moment(engine: EngineKind) {
     let bed = Bed::new(engine);
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for round in 1..=300_u64 {
-                for key in [b"a", b"b"] {
-                    let grant = bed.put(key, &word(round));
-                    if round % 3 == 0 {
-                        bed.landing.arrived(grant.number).unwrap();
+    let others: Vec<[u8; 2]> = (0..50).map(|number| [b'o', number]).collect();
+    others
+        .iter()
+        .for_each(|key| drop(bed.grant(key, b"nothing")));
+    // Half of these pairs have the first key in a later bucket than the second.
+    for pair in 0..4_u8 {
+        let (first, second) = ([b'1', pair], [b'2', pair]);
+        let keys: Vec<&[u8]> = [&first[..]]
+            .into_iter()
+            .chain(others.iter().map(|key| &key[..]))
+            .chain([&second[..]])
+            .collect();
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=300_u64 {
+                    let grants = [first, second].map(|key| bed.put(&key, &word(round)));
+                    for grant in grants {
+                        bed.landing.release(grant.number).unwrap();
                     }
-                    // Whoever applies it in between, it may be released.
-                    bed.landing.release(grant.number).unwrap();
                 }
-            }
-            ended.store(true, Ordering::Relaxed);
-        });
-        for way in 0..2 {
-            let (bed, ended) = (&bed, &ended);
-            scope.spawn(move || {
-                let mut session = bed.session();
-                let mut last = 0;
-                while !ended.load(Ordering::Relaxed) {
-                    let mut seen = [0; 2];
-                    let mut read = |index: usize, bytes: &[u8]| {
-                        seen[index] = bytes
-                            .first_chunk()
-                            .map_or(0, |word| u64::from_le_bytes(*word));
+                ended.store(true, Ordering::Relaxed);
+            });
+            let mut session = bed.session();
+            let mut last = 0;
+            while !ended.load(Ordering::Relaxed) {
+                for way in 0..2 {
+                    let seen = match way {
+                        0 => at_once(&mut session, &keys),
+                        _ => in_a_transaction(&mut session, &keys),
                     };
-                    if way == 0 {
-                        let (mut into, mut found) = (Vec::new(), Vec::new());
-                        session
-                            .engine()
-                            .get_many(&[b"a", b"b"], &mut into, &mut found)
-                            .unwrap();
-                        let end = found[0].1;
-                        read(0, &into[..end]);
-                        read(1, &into[end..]);
-                    } else {
-                        let body = &mut |both: &mut dyn crate::engine::Transaction| {
-                            for (index, key) in [b"a", b"b"].iter().enumerate() {
-                                let mut into = Vec::new();
-                                both.get(*key, &mut into)?;
-                                read(index, &into);
-                            }
-                            Ok(())
-                        };
-                        session
-                            .transaction(Scope::Keys(&[b"a", b"b"]), body)
-                            .unwrap();
-                    }
                     let [first, second] = seen;
                     assert!(
                         first == second || first == second + 1,
@@ -544,9 +527,39 @@ fn many_keys_are_one_moment(engine: EngineKind) {
                     assert!(first >= last);
                     last = first;
                 }
-            });
+            }
+        });
+    }
+}
+
+fn number(value: &[u8]) -> u64 {
+    value
+        .first_chunk()
+        .map_or(0, |word| u64::from_le_bytes(*word))
+}
+
+/// The first and the last of some keys.
+fn at_once(session: &mut Session, keys: &[&[u8]]) -> [u64; 2] {
+    let (mut into, mut found) = (Vec::new(), Vec::new());
+    let read = session.engine().get_many(keys, &mut into, &mut found);
+    read.unwrap();
+    let (_, end) = found[0];
+    [number(&into[..end]), number(&into[end..])]
+}
+
+/// The same.
+fn in_a_transaction(session: &mut Session, keys: &[&[u8]]) -> [u64; 2] {
+    let mut seen = [0; 2];
+    let read = session.transaction(Scope::Keys(keys), &mut |all| {
+        for (seen, key) in seen.iter_mut().zip([keys[0], keys[keys.len() - 1]]) {
+            let mut into = Vec::new();
+            all.get(key, &mut into)?;
+            *seen = number(&into);
         }
+        Ok(())
     });
+    read.unwrap();
+    seen
 }
 
 /// All grants of as many keys as there are buckets: counts go up and down together.
