@@ -6,6 +6,8 @@ use crate::engine::Engine;
 pub use crate::engine::jobs::{Job, Space};
 use crate::engine::{Recovered, open};
 use crate::error::Error;
+use crate::landing::engine::LandingEngine;
+use crate::landing::{Landing, OWN_SESSIONS, recover as landing};
 use crate::options::Options;
 use everdram_pm::Pool;
 use std::path::Path;
@@ -22,6 +24,7 @@ pub fn identity(options: &Options) -> Result<(u32, [u64; 8]), Error> {
 /// An engine that does its background work only on request.
 pub struct Opened {
     engine: Arc<dyn Recovered>,
+    landing: Option<Arc<Landing>>,
     cursor: u64,
 }
 
@@ -29,7 +32,17 @@ impl Opened {
     /// The engine.
     #[must_use]
     pub fn engine(&self) -> Arc<dyn Engine> {
-        Arc::clone(&self.engine) as _
+        let engine = Arc::clone(&self.engine) as _;
+        match &self.landing {
+            Some(landing) => Arc::new(LandingEngine::new(engine, Arc::clone(landing))),
+            None => engine,
+        }
+    }
+
+    /// The landing area, if the pool has one.
+    #[must_use]
+    pub fn landing(&self) -> Option<Arc<Landing>> {
+        self.landing.clone()
     }
 
     /// One round of the background thread: growth ahead of need, reclamation, the sweep of expired keys.
@@ -66,8 +79,18 @@ impl Opened {
 pub fn open(pool: Arc<Pool>, options: &Options) -> Result<Opened, Error> {
     let mut options = options.clone();
     options.seed = Some(pool.secret().sum(&pool.incarnation().to_le_bytes()));
+    let is_layered = landing::is_wanted(&pool, options.landing_bytes);
+    if is_layered {
+        landing::refuse_damage(&pool)?;
+        options.sessions_max += OWN_SESSIONS;
+    }
+    let engine = open::recovered(Arc::clone(&pool), Path::new("lab"), &options)?;
     Ok(Opened {
-        engine: open::recovered(pool, Path::new("lab"), &options)?,
+        landing: match is_layered {
+            true => Some(open::landed(pool, &options, &engine)?),
+            false => None,
+        },
+        engine,
         cursor: 0,
     })
 }

@@ -72,7 +72,10 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
 }
 
 /// The landing area of a pool, over its running engine.
-fn landed(
+///
+/// # Errors
+/// As [`landing::open`] and [`Engine::session`].
+pub(crate) fn landed(
     pool: Arc<Pool>,
     options: &Options,
     engine: &Arc<dyn Recovered>,

@@ -175,6 +175,7 @@ impl Landing {
             if !std::mem::replace(&mut waited, true) {
                 self.calls.wait_for_ends();
             }
+            let _applying = self.table.apply();
             let expires_at_ms = live.line.expires_at_ms;
             let (_, ticket) = session.put_now(arrival.key, arrival.value, expires_at_ms)?;
             session.wait(ticket)?;

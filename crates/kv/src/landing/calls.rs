@@ -1,8 +1,8 @@
 //! The marks of sessions that are in a call which writes.
 //!
 //! A mark is a word of a session: odd during a call. Only the session stores it. An applier that must not
-//! overtake calls takes the list of marks, and waits until each that is odd has changed. A session that enters
-//! the list later makes its first look at the table later, too.
+//! overtake calls takes the list of marks, and waits until each that is odd has changed. A session that
+//! enters the list later makes its first look at the table later, too.
 
 use crate::concurrency::seam::publishes;
 use crate::concurrency::stripes::Backoff;

@@ -39,12 +39,13 @@ impl LandingEngine {
             if self.landing.table.is_quiet() {
                 return count();
             }
-            let applied = self.landing.table.applied();
+            let applied = self.landing.table.applied_whole();
             // On damage or a failed medium the keys of the engine are the count.
             sum = self.len_of_arrivals().unwrap_or(0) + count();
-            if self.landing.table.applied() == applied {
+            if applied.is_some() && self.landing.table.applied_whole() == applied {
                 break;
             }
+            std::thread::yield_now();
         }
         sum
     }

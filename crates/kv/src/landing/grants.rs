@@ -9,9 +9,9 @@ use everdram_pm::{Flushed, Lane};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// One thread's way to give grants. [`Granter::prepare`] any number of them, then [`Granter::commit`] all: two
-/// fences make them durable, and only then the caller learns them. So no grant can be told that a crash takes
-/// (R9). What was prepared and not committed is forgotten when the granter is dropped.
+/// One thread's way to give grants. [`Granter::prepare`] any number of them, then [`Granter::commit`] all:
+/// two fences make them durable, and only then the caller learns them. So no grant can be told that a crash
+/// takes (R9). What was prepared and not committed is forgotten when the granter is dropped.
 pub struct Granter {
     landing: Arc<Landing>,
     lane: Lane,

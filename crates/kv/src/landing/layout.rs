@@ -6,17 +6,18 @@
 //!  | head 64 B | grant lines, 64 B a page | padding | pages of 4096 B, which clients write     |
 //!  +-----------+--------------------------+---------+------------------------------------------+
 //!
-//!  grant line   0 word: 0 = free, else 1 | pages << 8     8 nonce          16 value bytes    24 expires, Unix ms
-//!              32 key bytes (4), reserved (4)            40 keyed sum of the key           48 generation
-//!              56 keyed check over the bytes before, and the line's offset in the image
+//!  grant line   0 word: 0 = free, else 1 | pages << 8     8 nonce          16 value bytes    24 expires,
+//!              Unix ms 32 key bytes (4), reserved (4)            40 keyed sum of the key           48
+//!              generation 56 keyed check over the bytes before, and the line's offset in the image
 //!  slot         0 magic (4), reserved (4)                 8 generation     16 nonce
-//!              24 key bytes (4), reserved (4)            32 value bytes    40 expires        48 check    56 reserved
-//!              64 key, zeros up to a multiple of 8, value
+//!              24 key bytes (4), reserved (4)            32 value bytes    40 expires        48 check    56
+//!              reserved 64 key, zeros up to a multiple of 8, value
 //! ```
 //! The line of a run of pages is that of its first page; the words of the other pages' lines are 0. A line's
 //! word is stored only when the rest of the line is durable, so every word that is not 0 has a line that
 //! verifies, or the line is damaged. Without that order, a crash between two grants of one page could leave
-//! the word of the later with the rest of the earlier, which verifies: a value that was removed would be back.
+//! the word of the later with the rest of the earlier, which verifies: a value that was removed would be
+//! back.
 
 use crate::error::{Error, corrupt};
 use everdram_pm::{OWNER_REQUIRED, Pool, Region, Secret, assert_layout};
@@ -286,7 +287,8 @@ impl Line {
             generation: word_at(&bytes, offset_of!(LineLayout, generation)),
         };
         let ends = u64::from(page) + u64::from(line.pages);
-        // Numbers are checked although the check is keyed: whoever forges both must not reach beyond the area.
+        // Numbers are checked although the check is keyed: whoever forges both must not reach beyond the
+        // area.
         let is_sound = line.to_bytes(secret, place) == bytes
             && line.pages > 0
             && ends <= u64::from(area.pages)

@@ -1,12 +1,14 @@
 //! The landing area: persistent memory into which remote clients write values with one-sided RDMA. A put is
-//! durable, and acknowledged, when its bytes lie there; no thread of the server takes part. The server applies
-//! it when somebody next asks for its key. (RDMP-KV sections III-B and III-C. There the server changes its log
-//! and index before the value is there; here it changes nothing that anybody can see.) It is a layer over any
-//! engine, and exists only in pools that were given an area ([`Options::landing_bytes`](crate::Options)).
+//! durable, and acknowledged, when its bytes lie there; no thread of the server takes part. The server
+//! applies it when somebody next asks for its key. (RDMP-KV sections III-B and III-C. There the server
+//! changes its log and index before the value is there; here it changes nothing that anybody can see.) It is
+//! a layer over any engine, and exists only in pools that were given an area
+//! ([`Options::landing_bytes`](crate::Options)).
 //!
 //! # The story of one put
 //! 1. A door asks a [`Granter`] for a *grant*: the right to one write of one key. The granter takes a run of
-//!    free pages, writes the grant's line, and makes it durable. Then it tells the grant ([`Granter::commit`]).
+//!    free pages, writes the grant's line, and makes it durable. Then it tells the grant
+//!    ([`Granter::commit`]).
 //! 2. The client writes the slot ([`slot::encode`]) and makes it durable. That is the acknowledgement.
 //! 3. Whoever next calls a session for this key looks at one word, finds it raised, copies the slot, verifies
 //!    the copy, and puts it into the engine: it *applies* the arrival. When that is durable it clears the
@@ -23,10 +25,10 @@
 //!
 //! * A table of buckets, by the hash of the key, counts the grants ([`table`]). A grant raises its bucket's
 //!   count, then passes a barrier of all processors, and only then enters the bucket's list.
-//! * A call that writes *marks* its session ([`calls`]), passes the light end of that barrier, and then looks at
-//!   the counts of its keys. If all are 0, it goes on to its keys' locks.
-//! * An applier holds the lock of the bucket. It takes the grant from the list, and waits until every call has
-//!   ended whose mark it sees. Then it puts, clears, and lowers the count.
+//! * A call that writes *marks* its session ([`calls`]), passes the light end of that barrier, and then looks
+//!   at the counts of its keys. If all are 0, it goes on to its keys' locks.
+//! * An applier holds the lock of the bucket. It takes the grant from the list, and waits until every call
+//!   has ended whose mark it sees. Then it puts, clears, and lowers the count.
 //!
 //! Take a call that saw the count at 0 before the grant raised it. By the promise of
 //! [`everdram_pm::Barrier`], its mark is visible to whoever passed the barrier later, and so to the applier,
@@ -46,8 +48,8 @@
 //! session waits for another lock.
 //!
 //! # What readers need not do
-//! A single key needs no mark to be read: the order of one key is that of its bucket's lock and its own. A look
-//! at several keys at once could miss what arrived for one after it looked, and show what was written to
+//! A single key needs no mark to be read: the order of one key is that of its bucket's lock and its own. A
+//! look at several keys at once could miss what arrived for one after it looked, and show what was written to
 //! another after that; so [`session`] looks again afterwards, marked.
 
 mod arrive;
@@ -189,7 +191,8 @@ impl Landing {
 
     /// Applies what has arrived for this grant, and before it what has arrived for earlier grants of its key.
     /// Durable on return. `false`: the grant was not given, or released, or the slot does not verify (yet).
-    /// `true` also if it was applied before. The caller's sessions must have no submitted writes.
+    /// `true` also if it was applied before. The caller's sessions must have no submitted writes; a session
+    /// that has some can look at the key instead, with [`EngineSession::probe`].
     ///
     /// # Errors
     /// As [`EngineSession::put_now`]; on [`Error::NoSpace`] the arrival stays, and is tried again.
@@ -198,11 +201,11 @@ impl Landing {
     }
 
     /// Ends a grant. Applies what has arrived, as [`Landing::arrived`] does, otherwise forgets the grant,
-    /// durably; then other grants may have its pages. Returns whether its value was applied. So nobody must be
-    /// able to write to the slot any more: the client's endpoint is closed (the end of a region's registration
-    /// is no such thing). A write that comes later still does no more than spoil the slot of a client that was
-    /// given the pages afterwards: its nonce is another (R6). The caller's sessions must have no submitted
-    /// writes.
+    /// durably; then other grants may have its pages. Returns whether its value was applied. So nobody must
+    /// be able to write to the slot any more: the client's endpoint is closed (the end of a region's
+    /// registration is no such thing). A write that comes later still does no more than spoil the slot of a
+    /// client that was given the pages afterwards: its nonce is another (R6). The caller's sessions must have
+    /// no submitted writes.
     ///
     /// # Errors
     /// As [`Landing::arrived`]; the pages then stay in use until the arrival is applied.

@@ -1,9 +1,9 @@
 //! A slot: what a client writes into its grant, and what the server makes of it.
 //!
 //! One check is over everything, seeded with the nonce of the grant, of which nobody else knows. So a write
-//! of which a part is missing does not verify, and neither does one that was meant for an earlier grant of the
-//! same pages: within a slot, neither order nor a second write is needed. (RDMP-KV section III-C has two flag
-//! bytes behind the value instead, which can arrive, or survive, without it.)
+//! of which a part is missing does not verify, and neither does one that was meant for an earlier grant of
+//! the same pages: within a slot, neither order nor a second write is needed. (RDMP-KV section III-C has two
+//! flag bytes behind the value instead, which can arrive, or survive, without it.)
 
 use super::Grant;
 use super::layout::{LINE_BYTES, Line, SlotLayout, slot_bytes};
@@ -64,8 +64,8 @@ pub(super) struct Arrival<'c> {
     pub(super) value: &'c [u8],
 }
 
-/// Whether these first bytes of a slot may be those of a write for this grant: most slots in which nothing has
-/// arrived need not be read further.
+/// Whether these first bytes of a slot may be those of a write for this grant: most slots in which nothing
+/// has arrived need not be read further.
 pub(super) fn may_be(head: &[u8; HEAD_BYTES], line: &Line) -> bool {
     let is = |at: usize, bytes: &[u8]| head[at..at + bytes.len()] == *bytes;
     is(offset_of!(SlotLayout, magic), &MAGIC)

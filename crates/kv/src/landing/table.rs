@@ -58,6 +58,8 @@ pub(super) struct Table {
     /// Grants in all buckets: almost always 0 where nobody writes remotely, and then the only word looked at.
     grants: CachePadded<AtomicU64>,
     applied: AtomicU64,
+    /// Arrivals that are being applied now.
+    applying: AtomicU64,
     buckets: Box<[Bucket]>,
     room: Mutex<Room>,
 }
@@ -72,6 +74,7 @@ impl Table {
         Table {
             grants: CachePadded::default(),
             applied: AtomicU64::new(0),
+            applying: AtomicU64::new(0),
             buckets: (0..BUCKETS).map(|_| Bucket::default()).collect(),
             room: Mutex::new(Room {
                 free: BTreeMap::from([(0, pages)]),
@@ -99,6 +102,18 @@ impl Table {
     /// Arrivals applied so far.
     pub(super) fn applied(&self) -> u64 {
         self.applied.load(Ordering::Acquire)
+    }
+
+    /// Arrivals applied so far, if none is being applied: the engine has all of their effect, or nothing.
+    pub(super) fn applied_whole(&self) -> Option<u64> {
+        let applied = self.applied.load(Ordering::SeqCst);
+        (self.applying.load(Ordering::SeqCst) == 0).then_some(applied)
+    }
+
+    /// Until this is dropped, an arrival is being applied.
+    pub(super) fn apply(&self) -> Applying<'_> {
+        self.applying.fetch_add(1, Ordering::SeqCst);
+        Applying(self)
     }
 
     /// Counts a grant that is about to be given.
@@ -140,7 +155,7 @@ impl Table {
         lock(&self.buckets[bucket].live).retain(|other| !Arc::ptr_eq(other, live));
         live.applied.store(is_applied, Ordering::Release);
         self.applied
-            .fetch_add(u64::from(is_applied), Ordering::AcqRel);
+            .fetch_add(u64::from(is_applied), Ordering::SeqCst);
         if live.orphan.load(Ordering::Acquire) {
             self.free(live.page, live.line.pages);
         }
@@ -226,6 +241,15 @@ impl Table {
             .values()
             .map(|&free| u64::from(free))
             .sum()
+    }
+}
+
+/// See [`Table::apply`].
+pub(super) struct Applying<'t>(&'t Table);
+
+impl Drop for Applying<'_> {
+    fn drop(&mut self) {
+        self.0.applying.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

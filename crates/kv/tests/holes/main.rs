@@ -9,6 +9,7 @@ mod support;
 mod bullet;
 mod crashes;
 mod dstore;
+mod landing;
 mod races;
 mod records;
 mod tiered;

@@ -3,6 +3,7 @@
 
 mod collapse;
 mod found;
+mod landing;
 mod memory;
 mod place;
 mod reads;

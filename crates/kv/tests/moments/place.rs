@@ -3,6 +3,7 @@
 use crate::memory::{Memory, Moment};
 use everdram::engine::{Engine, EngineSession};
 use everdram::lab::{identity, open};
+use everdram::landing::Landing;
 use everdram::{EngineKind, Error, Options};
 use everdram_pm::lab;
 use std::collections::BTreeMap;
@@ -67,6 +68,7 @@ pub(crate) struct Place {
     options: Options,
     pub(crate) memory: Arc<Memory>,
     pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) landing: Option<Arc<Landing>>,
 }
 
 impl Place {
@@ -78,12 +80,27 @@ impl Place {
 
     pub(crate) fn recover(options: &Options, image: Vec<u8>) -> Result<Place, Error> {
         let memory = Arc::new(Memory::new(image.clone(), options.max_bytes as usize));
-        let pool = lab::open(&image, options.max_bytes, Some(memory.clone()))?;
+        Place::recover_in(options, &image, memory)
+    }
+
+    /// As [`Place::recover`], in memory that has the image already.
+    pub(crate) fn recover_in(
+        options: &Options,
+        image: &[u8],
+        memory: Arc<Memory>,
+    ) -> Result<Place, Error> {
+        let pool = lab::open(image, options.max_bytes, Some(memory.clone()))?;
+        let opened = open(pool, options)?;
         Ok(Place {
             options: options.clone(),
             memory,
-            engine: open(pool, options)?.engine(),
+            engine: opened.engine(),
+            landing: opened.landing(),
         })
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
     }
 
     /// The least that a crash leaves.

@@ -38,11 +38,12 @@ pub(crate) const SPARE_AT: u64 = ROOT_AT + ROOT_BYTES;
 pub const DATA_AT: u64 = 65_536;
 /// The format version of most pools. Version 1 had other checksums, and was never released.
 const VERSION: u32 = 2;
-/// That of a pool with an extent that nobody may ignore: an everdram that knows no such extents refuses it.
+/// That of a pool with an extent that nobody may ignore, which an everdram that knows no such extents
+/// refuses.
 pub(crate) const VERSION_MAX: u32 = 3;
 /// Owners from this number on are no parts of an engine: whoever opens the pool must know what to do with
-/// their extents. Without the version of its own, an older everdram would open the pool without them, and lose
-/// what they hold.
+/// their extents. Without the version of its own, an older everdram would open the pool without them, and
+/// lose what they hold.
 pub const OWNER_REQUIRED: u32 = 100;
 /// Upper bound of every count and position, which no amount of use reaches. A greater number was forged, and
 /// could overflow.

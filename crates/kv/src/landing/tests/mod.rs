@@ -1,13 +1,12 @@
 //! What arrives, as sessions see it; all engines.
 
+mod history;
+
 use super::table::BUCKETS;
 use super::{Grant, Landing, slot};
 use crate::engine::{BatchOp, Change, EngineSession, Ensure, Scope, Ticket};
 use crate::{EngineKind, test_each_engine};
 use crate::{Error, Medium, MediumChoice, Options, Session, Store};
-use rand::rngs::StdRng;
-use rand::seq::SliceRandom;
-use rand::{RngExt, SeedableRng};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,13 +21,15 @@ fn place() -> TempDir {
 }
 
 fn options(engine: EngineKind) -> Options {
-    let mut options = Options::default();
-    options.engine = Some(engine);
-    options.medium = MediumChoice::Only(Medium::Emulated);
-    options.initial_bytes = 1 << 20;
-    options.chunk_bytes = 1 << 20;
-    options.max_bytes = 256 << 20;
-    options.landing_bytes = 256 << 10;
+    let mut options = Options {
+        engine: Some(engine),
+        medium: MediumChoice::Only(Medium::Emulated),
+        initial_bytes: 1 << 20,
+        chunk_bytes: 1 << 20,
+        max_bytes: 256 << 20,
+        landing_bytes: 256 << 10,
+        ..Options::default()
+    };
     options.bullet.logs = 4;
     options.bullet.log_bytes = 256 << 10;
     options.dstore.logs = 4;
@@ -117,7 +118,6 @@ test_each_engine!(
     arrivals_of_a_key_count_in_the_order_of_grants,
     a_write_that_began_before_the_grant_comes_before_the_arrival,
     many_keys_are_one_moment,
-    what_threads_saw_has_an_order,
 );
 
 type Call = (&'static str, fn(&mut dyn EngineSession) -> Vec<u8>);
@@ -438,8 +438,8 @@ fn arrivals_of_a_key_count_in_the_order_of_grants(engine: EngineKind) {
     assert_eq!(bed.landing.stats().pages_free, 61);
 }
 
-/// A DELETE looked at the table before the grant, and came to its key's lock after the arrival had been put. A
-/// crash then brought back what it had removed: recovery found the word of the grant.
+/// A DELETE looked at the table before the grant, and came to its key's lock after the arrival had been put.
+/// A crash then brought back what it had removed: recovery found the word of the grant.
 fn a_write_that_began_before_the_grant_comes_before_the_arrival(engine: EngineKind) {
     let mut options = options(engine);
     // All keys share a lock, so that a write can be held up.
@@ -450,6 +450,8 @@ fn a_write_that_began_before_the_grant_comes_before_the_arrival(engine: EngineKi
         holder.put(b"key", b"old").unwrap();
         holder.submit_put(b"elsewhere", b"held").unwrap();
         let begun = AtomicU64::new(0);
+        // Or it saw the grant, and that nothing had arrived yet.
+        let early = (round % 3 == 0).then(|| bed.grant(b"key", b"new"));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut session = bed.session();
@@ -461,7 +463,8 @@ fn a_write_that_began_before_the_grant_comes_before_the_arrival(engine: EngineKi
             }
             // By now it waits for the lock; if not, it sees the grant.
             std::thread::sleep(std::time::Duration::from_micros(300));
-            let grant = bed.put(b"key", b"new");
+            let grant = early.unwrap_or_else(|| bed.grant(b"key", b"new"));
+            bed.land(&grant, b"key", b"new");
             let reader = scope.spawn(|| {
                 begun.fetch_add(1, Ordering::Relaxed);
                 bed.session().get(b"key").unwrap()
@@ -484,58 +487,41 @@ fn a_write_that_began_before_the_grant_comes_before_the_arrival(engine: EngineKi
     }
 }
 
-/// A remote client writes `a`, and when that has landed `b`: nobody may see the second without the first.
+/// A remote client writes one key, and when that has landed a local one writes another: nobody may see the
+/// second without the first. Other grants are looked at in between, so that there is time for both.
 fn many_keys_are_one_moment(engine: EngineKind) {
     let bed = Bed::new(engine);
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for round in 1..=300_u64 {
-                for key in [b"a", b"b"] {
-                    let grant = bed.put(key, &word(round));
-                    if round % 3 == 0 {
-                        bed.landing.arrived(grant.number).unwrap();
-                    }
-                    // Whoever applies it in between, it may be released.
+    let others: Vec<[u8; 2]> = (0..50).map(|number| [b'o', number]).collect();
+    for key in &others {
+        let _never_used = bed.grant(key, b"nothing");
+    }
+    // The earlier the bucket of the first key is, the more time there is.
+    for pair in 0..4_u8 {
+        let (first, second) = ([b'1', pair], [b'2', pair]);
+        let keys: Vec<&[u8]> = [&first[..]]
+            .into_iter()
+            .chain(others.iter().map(|key| &key[..]))
+            .chain([&second[..]])
+            .collect();
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut local = bed.session();
+                for round in 1..=1000_u64 {
+                    let grant = bed.put(&first, &word(round));
+                    local.put(&second, &word(round)).unwrap();
                     bed.landing.release(grant.number).unwrap();
                 }
-            }
-            ended.store(true, Ordering::Relaxed);
-        });
-        for way in 0..2 {
-            let (bed, ended) = (&bed, &ended);
-            scope.spawn(move || {
-                let mut session = bed.session();
-                let mut last = 0;
-                while !ended.load(Ordering::Relaxed) {
-                    let mut seen = [0; 2];
-                    let mut read = |index: usize, bytes: &[u8]| {
-                        seen[index] = bytes
-                            .first_chunk()
-                            .map_or(0, |word| u64::from_le_bytes(*word));
+                ended.store(true, Ordering::Relaxed);
+            });
+            let mut session = bed.session();
+            let mut last = 0;
+            while !ended.load(Ordering::Relaxed) {
+                for way in 0..2 {
+                    let seen = match way {
+                        0 => at_once(&mut session, &keys),
+                        _ => in_a_transaction(&mut session, &keys),
                     };
-                    if way == 0 {
-                        let (mut into, mut found) = (Vec::new(), Vec::new());
-                        session
-                            .engine()
-                            .get_many(&[b"a", b"b"], &mut into, &mut found)
-                            .unwrap();
-                        let end = found[0].1;
-                        read(0, &into[..end]);
-                        read(1, &into[end..]);
-                    } else {
-                        let body = &mut |both: &mut dyn crate::engine::Transaction| {
-                            for (index, key) in [b"a", b"b"].iter().enumerate() {
-                                let mut into = Vec::new();
-                                both.get(*key, &mut into)?;
-                                read(index, &into);
-                            }
-                            Ok(())
-                        };
-                        session
-                            .transaction(Scope::Keys(&[b"a", b"b"]), body)
-                            .unwrap();
-                    }
                     let [first, second] = seen;
                     assert!(
                         first == second || first == second + 1,
@@ -544,223 +530,39 @@ fn many_keys_are_one_moment(engine: EngineKind) {
                     assert!(first >= last);
                     last = first;
                 }
-            });
+            }
+        });
+    }
+}
+
+fn number(value: &[u8]) -> u64 {
+    value
+        .first_chunk()
+        .map_or(0, |word| u64::from_le_bytes(*word))
+}
+
+/// The first and the last of some keys.
+fn at_once(session: &mut Session, keys: &[&[u8]]) -> [u64; 2] {
+    let (mut into, mut found) = (Vec::new(), Vec::new());
+    let read = session.engine().get_many(keys, &mut into, &mut found);
+    read.unwrap();
+    let (_, end) = found[0];
+    [number(&into[..end]), number(&into[end..])]
+}
+
+/// The same.
+fn in_a_transaction(session: &mut Session, keys: &[&[u8]]) -> [u64; 2] {
+    let mut seen = [0; 2];
+    let read = session.transaction(Scope::Keys(keys), &mut |all| {
+        for (seen, key) in seen.iter_mut().zip([keys[0], keys[keys.len() - 1]]) {
+            let mut into = Vec::new();
+            all.get(key, &mut into)?;
+            *seen = number(&into);
         }
+        Ok(())
     });
-}
-
-/// A call of a history on one key: when it began and ended, what it wrote, or what it saw.
-#[derive(Clone, Copy, Debug)]
-struct Event {
-    begun: u64,
-    ended: u64,
-    what: What,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum What {
-    Put(u64),
-    Delete,
-    Saw(Option<u64>),
-}
-
-/// Every value is written once. A value may be seen if its put had begun, and no other write lies wholly
-/// between the two; nothing may be seen if no put lies wholly behind all deletes.
-fn judge(history: &[Event]) {
-    let puts: std::collections::HashMap<u64, &Event> = history
-        .iter()
-        .filter_map(|event| match event.what {
-            What::Put(value) => Some((value, event)),
-            _ => None,
-        })
-        .collect();
-    let mut sightings = Vec::new();
-    for saw in history {
-        let What::Saw(value) = saw.what else { continue };
-        let Some(value) = value else {
-            for put in puts.values().filter(|put| put.ended < saw.begun) {
-                let may_be_gone = history.iter().any(|event| {
-                    event.what == What::Delete && event.ended > put.begun && event.begun < saw.ended
-                });
-                assert!(may_be_gone, "{put:?} is lost at {saw:?}");
-            }
-            continue;
-        };
-        let put = puts[&value];
-        assert!(put.begun < saw.ended, "{saw:?} of the future");
-        for other in history
-            .iter()
-            .filter(|event| !matches!(event.what, What::Saw(_)))
-        {
-            let is_between = put.ended < other.begun && other.ended < saw.begun;
-            assert!(
-                !is_between,
-                "{saw:?} shows {put:?}, and {other:?} came between"
-            );
-        }
-        sightings.push((saw, put));
-    }
-    for (one, earlier) in &sightings {
-        for (other, later) in &sightings {
-            let is_inverted = one.ended < other.begun && later.ended < earlier.begun;
-            assert!(
-                !is_inverted,
-                "{other:?} shows {later:?} after {one:?} had shown {earlier:?}"
-            );
-        }
-    }
-}
-
-/// Threads put, delete and get; another one plays clients and their NICs: pieces in any order.
-fn what_threads_saw_has_an_order(engine: EngineKind) {
-    const KEYS: usize = 4;
-    let seed = std::env::var("EVERDRAM_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let seed: u64 = seed.unwrap_or_else(rand::random);
-    println!("repeat with EVERDRAM_SEED={seed}");
-    let bed = Bed::new(engine);
-    let (clock, values) = (AtomicU64::new(1), AtomicU64::new(1));
-    let now = || clock.fetch_add(1, Ordering::SeqCst);
-    let (ended, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
-    let locals = |thread: u64| {
-        let mut random = StdRng::seed_from_u64(seed ^ thread);
-        let mut session = bed.session();
-        let mut history = vec![Vec::new(); KEYS];
-        for call in 0..1000 {
-            while rounds.load(Ordering::Relaxed) < call / 10 {
-                std::thread::yield_now();
-            }
-            let key = random.random_range(0..KEYS);
-            let name = [b'k', key as u8];
-            let value = values.fetch_add(1, Ordering::Relaxed);
-            let begun = now();
-            let what = match random.random_range(0..10) {
-                0..2 => {
-                    session.put(&name, &word(value)).unwrap();
-                    What::Put(value)
-                }
-                2..3 => {
-                    session.delete(&name).unwrap();
-                    What::Delete
-                }
-                3..4 => {
-                    let update = session.update(&name, &mut |_, new| {
-                        new.extend_from_slice(&word(value));
-                        Change::Put { expires_at_ms: 0 }
-                    });
-                    update.unwrap();
-                    What::Put(value)
-                }
-                _ => What::Saw(
-                    session
-                        .get(&name)
-                        .unwrap()
-                        .map(|value| u64::from_le_bytes(*value.first_chunk().unwrap())),
-                ),
-            };
-            let ended = now();
-            history[key].push(Event { begun, ended, what });
-        }
-        history
-    };
-    let remote = || {
-        let mut random = StdRng::seed_from_u64(!seed);
-        let mut granter = bed.landing.granter();
-        let mut history = vec![Vec::new(); KEYS];
-        while !ended.load(Ordering::Relaxed) {
-            rounds.fetch_add(1, Ordering::Relaxed);
-            let mut under_way = Vec::new();
-            for _ in 0..random.random_range(1..4) {
-                let key = random.random_range(0..KEYS);
-                let value = values.fetch_add(1, Ordering::Relaxed);
-                let bytes = [&word(value)[..], &vec![3; random.random_range(0..9000)]].concat();
-                under_way.push((key, value, bytes, now()));
-                let (key, _, bytes, _) = under_way.last().unwrap();
-                granter
-                    .prepare(&[b'k', *key as u8], bytes.len() as u64, 0)
-                    .unwrap();
-            }
-            let grants = granter.commit().unwrap();
-            let mut pieces = Vec::new();
-            for (index, ((key, _, bytes, _), grant)) in under_way.iter().zip(&grants).enumerate() {
-                let mut whole = Vec::new();
-                slot::encode(&mut whole, grant, &[b'k', *key as u8], bytes, 0);
-                let cut = random.random_range(1..whole.len());
-                for (at, piece) in whole.chunks(cut).enumerate() {
-                    pieces.push((index, grant.offset + (at * cut) as u64, piece.to_vec()));
-                }
-            }
-            pieces.shuffle(&mut random);
-            let mut left: Vec<usize> = (0..grants.len())
-                .map(|index| pieces.iter().filter(|(of, ..)| *of == index).count())
-                .collect();
-            for (index, at, piece) in pieces {
-                bed.landing.deliver(at, &piece).unwrap();
-                left[index] -= 1;
-                if left[index] == 0 {
-                    let (key, value, _, begun) = &under_way[index];
-                    bed.landing
-                        .persist(grants[index].offset, grants[index].bytes)
-                        .unwrap();
-                    let (begun, ended, what) = (*begun, now(), What::Put(*value));
-                    history[*key].push(Event { begun, ended, what });
-                }
-                if random.random_range(0..4) == 0 {
-                    std::thread::yield_now();
-                }
-            }
-            for grant in grants {
-                bed.landing.release(grant.number).unwrap();
-            }
-        }
-        history
-    };
-    let mut all = vec![Vec::new(); KEYS];
-    std::thread::scope(|scope| {
-        let remote = scope.spawn(remote);
-        let locals: Vec<_> = (0..2)
-            .map(|thread| {
-                scope.spawn({
-                    let locals = &locals;
-                    move || locals(thread)
-                })
-            })
-            .collect();
-        let mut histories: Vec<_> = locals
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .collect();
-        ended.store(true, Ordering::Relaxed);
-        histories.push(remote.join().unwrap());
-        for history in histories {
-            for (all, mut one) in all.iter_mut().zip(history) {
-                all.append(&mut one);
-            }
-        }
-    });
-    let killed = bed.killed();
-    let again = Store::open(killed.path().join("pool"), &options(engine)).unwrap();
-    for session in [&mut bed.session(), &mut again.session().unwrap()] {
-        for (key, history) in all.iter_mut().enumerate() {
-            let begun = now();
-            let value = session.get(&[b'k', key as u8]).unwrap();
-            let value = value.map(|value| u64::from_le_bytes(*value.first_chunk().unwrap()));
-            let (ended, what) = (now(), What::Saw(value));
-            history.push(Event { begun, ended, what });
-        }
-    }
-    all.iter().for_each(|history| judge(history));
-    assert!(
-        bed.landing.stats().applied > 20,
-        "{:?}",
-        bed.landing.stats()
-    );
-    assert_eq!(
-        (bed.landing.stats().pages_free, bed.landing.stats().grants),
-        (64, 0)
-    );
-    assert_eq!(again.landing().unwrap().stats().pages_free, 64);
+    read.unwrap();
+    seen
 }
 
 /// All grants of as many keys as there are buckets: counts go up and down together.
