@@ -104,8 +104,8 @@ pub(crate) struct Layer {
     /// Redo log to keep ready on files; half of it starts a checkpoint [default: 64MiB]
     #[arg(long, env = "EVERDRAM_LOG_BYTES", value_name = "SIZE")]
     log_bytes: Option<String>,
-    /// Persistent memory of the pool in which clients of a fabric make values durable by themselves (RDMP-CC);
-    /// media `pmem` and `emulated`. A pool that has some keeps it [default: 0]
+    /// Persistent memory of the pool in which clients of a fabric make values durable by themselves
+    /// (RDMP-CC); media `pmem` and `emulated`. A pool that has some keeps it [default: 0]
     #[arg(long, env = "EVERDRAM_LANDING_BYTES", value_name = "SIZE")]
     landing_bytes: Option<String>,
     /// Pool written, at least, between two checkpoints of the index, which a restart begins with; 0 = none

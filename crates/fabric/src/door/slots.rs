@@ -55,8 +55,8 @@ pub(super) struct Slots {
 
 impl Slots {
     /// Prepares a grant in a slot whose value was applied, or in a new one; returns the slot's index. `None`:
-    /// the connection has all that it may have, and what it wrote has not arrived. The caller's session has no
-    /// submitted writes.
+    /// the connection has all that it may have, and what it wrote has not arrived. The caller's session has
+    /// no submitted writes.
     ///
     /// # Errors
     /// As [`Granter::prepare`] and [`Landing::arrived`].

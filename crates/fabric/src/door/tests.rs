@@ -696,8 +696,8 @@ fn ways_do_not_overtake_each_other() {
     assert_eq!(client.get(b"key").unwrap(), None);
 }
 
-/// R1, R10: a client that dies between the phases has changed nothing, and leaves nothing behind; what it made
-/// durable counts.
+/// R1, R10: a client that dies between the phases has changed nothing, and leaves nothing behind; what it
+/// made durable counts.
 #[test]
 fn a_client_of_the_landing_area_may_vanish_at_any_time() {
     let fixture = Fixture::landing(1 << 20);
