@@ -576,6 +576,7 @@ struct Committing {
     key: Vec<u8>,
     way: Way,
     grant: u64,
+    generation: u64,
 }
 
 /// A call that is to be asked for again.

@@ -125,7 +125,8 @@ pub(crate) struct Head {
     pub(crate) value_bytes: u64,
     pub(crate) expires_at_ms: u64,
     pub(crate) grant: u64,
-    /// Of `Done`: the sum of what was written, seeded with the nonce of the grant; see [`slot_sum`].
+    /// Of `Done`: the sum of what was written, seeded with the nonce of the grant; see [`slot_sum`]. If that is
+    /// by the client: the generation of the grant.
     pub(crate) sum: u64,
     /// Of a part: where in the value it begins. Of a grant: the address to write to. Of a Prepare and a Done:
     /// [`BY_CLIENT`], or 0.

@@ -25,6 +25,12 @@ pub(super) enum Stage {
         expires_at_ms: u64,
     },
     Part,
+    /// A value that the client has made durable, of which the door is to be told.
+    Landed {
+        way: Way,
+        grant: u64,
+        generation: u64,
+    },
 }
 
 impl Stage {

@@ -48,7 +48,8 @@ impl Client {
         let outcome = match (head.status, stage) {
             (Status::Ok, Stage::Hello) => {
                 self.acknowledgement = String::from_utf8_lossy(&body).into_owned();
-                self.takes_by_client = head.grant & BY_CLIENT != 0;
+                // Both ends must know what a durable write is.
+                self.takes_by_client = head.grant & BY_CLIENT != 0 && self.link.can_commit();
                 Outcome::Absent
             }
             (Status::Ok, Stage::Put(way)) => Outcome::Stored(way),
@@ -107,6 +108,7 @@ impl Client {
         let mut others = self.under_way.values();
         match stage {
             Stage::Get(_) => self.long.is_some() || others.any(|other| other.stage.reads_value()),
+            Stage::Landed { .. } => false,
             _ => !self.committing.is_empty() || others.any(|other| other.stage.has_grant()),
         }
     }
@@ -165,6 +167,7 @@ impl Client {
             key,
             way,
             grant: head.grant,
+            generation,
         };
         self.committing.insert(ticket.0, committing);
         posted.is_ok()
@@ -173,27 +176,27 @@ impl Client {
     /// A slot is durable over there.
     pub(super) fn committed(&mut self, token: u64) {
         let Some(Committing {
-            ticket, way, grant, ..
+            ticket,
+            way,
+            grant,
+            generation,
+            ..
         }) = self.committing.remove(&token)
         else {
             return;
         };
-        let asked = match way {
-            Way::ClientCentricAsked => {
-                let done = Head {
-                    grant,
-                    place: BY_CLIENT,
-                    ..Head::request(Kind::Done, 0)
-                };
-                self.send_now(done, ticket, Stage::Put(way), &[], &[])
-            }
-            way => {
-                let outcome = Ok(Outcome::Stored(way));
-                self.done.push_back(Done { ticket, outcome });
-                Ok(())
-            }
-        };
-        if asked.and_then(|()| self.ask_again()).is_err() {
+        if way == Way::ClientCentricAsked {
+            let stage = Stage::Landed {
+                way,
+                grant,
+                generation,
+            };
+            self.again.push_front(Again { ticket, stage });
+        } else {
+            let outcome = Ok(Outcome::Stored(way));
+            self.done.push_back(Done { ticket, outcome });
+        }
+        if self.ask_again().is_err() {
             self.end();
         }
     }
@@ -233,6 +236,21 @@ impl Client {
             && !self.is_held_up(&next.stage)
             && let Some(Again { ticket, stage }) = self.again.pop_front()
         {
+            if let Stage::Landed {
+                way,
+                grant,
+                generation,
+            } = stage
+            {
+                let done = Head {
+                    grant,
+                    sum: generation,
+                    place: BY_CLIENT,
+                    ..Head::request(Kind::Done, 0)
+                };
+                self.send_now(done, ticket, Stage::Put(way), &[], &[])?;
+                continue;
+            }
             let (kind, key, value_bytes, expires_at_ms, place) = match &stage {
                 Stage::Prepare {
                     way,

@@ -6,7 +6,7 @@
 use super::connection::{Connection, Long};
 use super::counters::Counters;
 use super::grants::Grant;
-use super::slots::{Giver, Wanted};
+use super::slots::{Giver, Told, Wanted};
 use crate::link::{Conn, Link, LinkError};
 use crate::wire::{
     BY_CLIENT, Head, INLINE_BYTES, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX, slot_sum,
@@ -334,12 +334,15 @@ impl Tools<'_> {
 
     /// Applies what the client says that it has made durable (RDMP-CC-SA).
     fn slot_done(&mut self, connection: &mut Connection, head: &Head) -> Result<Reply, Error> {
-        let number = u32::try_from(head.grant).ok();
-        let number = number.filter(|&number| connection.slots.has(number));
-        let Some(number) = number else {
+        let number = u32::try_from(head.grant).unwrap_or(u32::MAX);
+        let told = connection.slots.find(number, head.sum);
+        if matches!(told, Told::Applied) {
+            return Ok(self.reply(head.reply(Status::Ok), &[]));
+        }
+        if matches!(told, Told::Unknown) {
             let text = "no such grant: each is for one put of the connection that asked for it";
             return Ok(self.refuse(head, Status::Refused, text));
-        };
+        }
         self.commit_before_arrivals()?;
         let has_arrived = match self.giver.as_deref_mut() {
             Some(giver) => giver.landing.arrived(number)?,

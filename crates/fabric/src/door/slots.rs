@@ -4,18 +4,30 @@
 //! A slot stays its connection's until that is closed: a write that arrives late then spoils nothing but what
 //! its own client writes (R6). When its value was applied, the next grant of the connection may have it.
 
+use super::connection::CREDITS_MAX;
 use crate::link::{Access, Area, Conn, Link, LinkError};
+use crate::wire::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use everdram::Error;
 use everdram::landing::{Grant, Granter, Landing, PAGE_BYTES};
 use std::sync::Arc;
 
-/// Bytes of slots that one connection may have.
-const BYTES_MAX: u64 = 4 << 20;
+/// Sizes of slots in bytes, whole pages, and how many of each a connection may have: as many as it may have
+/// requests under way, but for the longest. So a slot whose value was applied fits the next value of its size,
+/// and no mixture of lengths uses up what a connection may have.
+const SIZES: [(u64, usize); 3] = [
+    (PAGE_BYTES, CREDITS_MAX as usize),
+    (17 * PAGE_BYTES, CREDITS_MAX as usize),
+    (LONGEST.div_ceil(PAGE_BYTES) * PAGE_BYTES, 4),
+];
+/// A slot for the longest key and value.
+const LONGEST: u64 = 64 + KEY_BYTES_MAX as u64 + VALUE_BYTES_MAX as u64;
 
 /// A slot of a connection.
 struct Slot {
     /// Its grant; `None`: it was asked for and is not given yet.
     number: Option<u32>,
+    /// Of the grant that its client was told last.
+    generation: u64,
     /// As the link exposes it.
     area: Option<Area>,
     bytes: u64,
@@ -46,11 +58,20 @@ pub(super) struct Wanted<'a> {
     pub(super) expires_at_ms: u64,
 }
 
+/// A grant of which a client speaks.
+pub(super) enum Told {
+    /// It has it now.
+    Given,
+    /// Its value was applied.
+    Applied,
+    /// It was told no such grant.
+    Unknown,
+}
+
 /// All slots of a connection.
 #[derive(Default)]
 pub(super) struct Slots {
     all: Vec<Slot>,
-    bytes: u64,
 }
 
 impl Slots {
@@ -65,19 +86,26 @@ impl Slots {
         giver: &mut Giver,
         wanted: Wanted<'_>,
     ) -> Result<Option<usize>, Error> {
+        let needed = wanted.slot_bytes();
+        let Wanted {
+            key,
+            value_bytes,
+            expires_at_ms,
+        } = wanted;
+        let size = SIZES.into_iter().find(|(bytes, _)| *bytes >= needed);
+        let Some((bytes, most)) = size else {
+            return Ok(None);
+        };
+        // What was applied before; then what has arrived; then a new one.
         for applies in [false, true] {
-            for (index, slot) in self.all.iter_mut().enumerate() {
+            let of_size = self.all.iter_mut().enumerate();
+            for (index, slot) in of_size.filter(|(_, slot)| slot.bytes == bytes) {
                 let Some(number) = slot.number.filter(|_| !slot.is_prepared) else {
                     continue;
                 };
                 if applies && !giver.landing.arrived(number)? {
                     continue;
                 }
-                let Wanted {
-                    key,
-                    value_bytes,
-                    expires_at_ms,
-                } = wanted;
                 let granter = &mut giver.granter;
                 if granter.prepare_again(number, key, value_bytes, expires_at_ms)? {
                     slot.is_prepared = true;
@@ -85,19 +113,15 @@ impl Slots {
                 }
             }
         }
-        let bytes = wanted.slot_bytes();
-        if self.bytes + bytes > BYTES_MAX {
+        if self.all.iter().filter(|slot| slot.bytes == bytes).count() >= most {
             return Ok(None);
         }
-        let Wanted {
-            key,
-            value_bytes,
-            expires_at_ms,
-        } = wanted;
-        giver.granter.prepare(key, value_bytes, expires_at_ms)?;
-        self.bytes += bytes;
+        giver
+            .granter
+            .prepare_in(bytes, key, value_bytes, expires_at_ms)?;
         self.all.push(Slot {
             number: None,
+            generation: 0,
             area: None,
             bytes,
             is_prepared: true,
@@ -120,6 +144,7 @@ impl Slots {
     ) -> Result<(u64, u64), LinkError> {
         let slot = self.all.get_mut(index).ok_or(LinkError::Foreign)?;
         slot.number = Some(grant.number);
+        slot.generation = grant.generation;
         slot.is_prepared = false;
         let area = match slot.area {
             Some(area) => area,
@@ -133,10 +158,16 @@ impl Slots {
         Ok((area.address, area.key))
     }
 
-    /// Whether this is a grant of this connection that it was told.
-    pub(super) fn has(&self, number: u32) -> bool {
-        let mut slots = self.all.iter();
-        slots.any(|slot| slot.number == Some(number) && !slot.is_prepared)
+    /// What a client may say of a grant of this number and generation.
+    pub(super) fn find(&self, number: u32, generation: u64) -> Told {
+        let slot = self.all.iter().find(|slot| slot.number == Some(number));
+        match slot {
+            // Its slot was given again, which only happens to what was applied.
+            Some(slot) if generation < slot.generation => Told::Applied,
+            Some(slot) if generation == slot.generation && slot.is_prepared => Told::Applied,
+            Some(slot) if generation == slot.generation => Told::Given,
+            _ => Told::Unknown,
+        }
     }
 
     /// Takes all memory back; the connection is closed. Returns the grants that are to be released.
@@ -152,9 +183,8 @@ impl Slots {
 }
 
 impl Wanted<'_> {
-    /// Bytes of the pages that a slot for it takes.
+    /// Bytes that a slot for it has at least.
     fn slot_bytes(&self) -> u64 {
-        let bytes = everdram::landing::slot::bytes(self.key.len(), self.value_bytes);
-        bytes.next_multiple_of(PAGE_BYTES)
+        everdram::landing::slot::bytes(self.key.len(), self.value_bytes)
     }
 }

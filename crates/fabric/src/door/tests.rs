@@ -722,6 +722,7 @@ fn a_client_of_the_landing_area_may_vanish_at_any_time() {
         // R7: the grant of another connection.
         let done = Head {
             grant: head.grant,
+            sum: generation,
             place: wire::BY_CLIENT,
             ..Head::request(Kind::Done, 3)
         };
@@ -807,4 +808,54 @@ fn a_door_without_a_landing_area_does_not_offer_one() {
         };
         assert_eq!(raw.ask(head, b"key", &[]).0.status, Status::Refused);
     }
+}
+
+/// The slot of a put that is done and not asked about yet may be given to the next one.
+#[test]
+fn a_put_whose_slot_was_given_again_is_known_to_be_done() {
+    let fixture = Fixture::landing(1 << 20);
+    let mut client = fixture.client();
+    let mut tickets = Vec::new();
+    // More credits, and then many at once.
+    for turn in 0..400u32 {
+        let key = (turn % 50).to_le_bytes();
+        let value = turn.to_le_bytes();
+        tickets.push(
+            client
+                .submit_put(&key, &value, 0, Way::ClientCentricAsked)
+                .unwrap(),
+        );
+    }
+    let mut ended = 0;
+    while client.calls_under_way() > 0 {
+        for done in client.poll(std::time::Duration::from_secs(1)).unwrap() {
+            assert_eq!(
+                done.outcome.unwrap(),
+                Outcome::Stored(Way::ClientCentricAsked)
+            );
+            ended += 1;
+        }
+    }
+    ended += client.poll(std::time::Duration::ZERO).unwrap().len();
+    assert_eq!(ended, tickets.len());
+    for key in 0..50u32 {
+        let value = client.get(&key.to_le_bytes()).unwrap().unwrap();
+        assert_eq!(value, (350 + key).to_le_bytes());
+    }
+}
+
+/// No mixture of lengths uses up what a connection may have.
+#[test]
+fn values_of_all_lengths_may_follow_each_other() {
+    let fixture = Fixture::landing(16 << 20);
+    let mut client = fixture.client();
+    for turn in 0..300usize {
+        let bytes = (turn * 4093) % VALUE_BYTES_MAX;
+        let value = value(bytes, turn as u8);
+        let key = (turn as u32).to_le_bytes();
+        client
+            .put_expiring(&key, &value, 0, Way::ClientCentric)
+            .unwrap();
+    }
+    assert_eq!(fixture.store.len(), 300);
 }

@@ -7,7 +7,7 @@
 use super::base::Base;
 use super::halt::PANICKED;
 use super::session_limit::Permit;
-use super::{BatchOp, Engine, EngineSession, Found, Ticket, VALUE_BYTES_MAX, Visit};
+use super::{BatchOp, Engine, EngineSession, Found, Late, Ticket, VALUE_BYTES_MAX, Visit};
 use crate::concurrency::stripes::StripeId;
 use crate::error::Error;
 use std::ops::{Bound, Deref, Range};
@@ -30,6 +30,8 @@ pub(crate) struct SessionCore {
     pub(super) value: Vec<u8>,
     /// Held by a user's session, because their number is limited.
     pub(super) permit: Option<Permit>,
+    /// Whether it is too late for a change of several keys; see [`EngineSession::set_late`].
+    pub(super) late: Option<Late>,
 }
 
 /// A key whose stripe the session holds.
@@ -455,6 +457,29 @@ impl<'s, B: Backend> Locked<'s, B> {
         stripes.dedup();
         session.lock_all(&stripes)?;
         Ok(Locked { session, stripes })
+    }
+
+    /// As [`Locked::take`], for a change of several keys. If somebody asked for that
+    /// ([`EngineSession::set_late`]), readers of these keys wait from here on; `None`: it is too late.
+    ///
+    /// # Errors
+    /// As [`Locked::take`].
+    pub(super) fn take_whole(
+        session: &'s mut B,
+        keys: Option<&[&[u8]]>,
+    ) -> Result<Option<Locked<'s, B>>, Error> {
+        let locked = Locked::take(session, keys)?;
+        let Some(late) = locked.session.core().late.clone() else {
+            return Ok(Some(locked));
+        };
+        let stripes = &locked.session.engine().stripes;
+        locked
+            .stripes
+            .iter()
+            .for_each(|&stripe| stripes.publish(stripe));
+        // Behind the marks: whoever comes to know of what was not there yet waits for this change.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        Ok((!late()).then_some(locked))
     }
 
     /// As [`Backend::apply`]. After a panic in it nobody knows what was published: the engine halts before

@@ -183,6 +183,9 @@ pub trait Transaction {
     fn clear(&mut self) -> Result<(), Error>;
 }
 
+/// Whether something has come that a change of several keys must see; see [`EngineSession::set_late`].
+pub type Late = std::sync::Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// The keys that a transaction may touch.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope<'a> {
@@ -448,6 +451,14 @@ pub trait EngineSession: Send {
     /// What `body` returns, or as [`EngineSession::batch`]; nothing is applied then.
     fn transaction(&mut self, scope: Scope<'_>, body: TransactionBody<'_>)
     -> Result<Ticket, Error>;
+
+    /// For layers above an engine that have states of keys of which the engine does not know. Later changes of
+    /// several keys (`batch`, `transaction`, `clear`) ask `late` once their keys are locked and nobody reads
+    /// them any more. If it says `true`, nothing is changed, no body is called, and the call returns
+    /// [`Ticket::NONE`].
+    fn set_late(&mut self, late: Option<Late>) {
+        drop(late);
+    }
 
     /// Removes every key, atomically, also across a crash. Commits.
     ///

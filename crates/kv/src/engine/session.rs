@@ -6,7 +6,7 @@ use super::backend::{
 use super::base::Base;
 use super::halt::PANICKED;
 use super::{
-    BatchOp, Change as Decision, Current, EngineSession, Ensure, Ensured, Found, Modify,
+    BatchOp, Change as Decision, Current, EngineSession, Ensure, Ensured, Found, Late, Modify,
     OBJECT_BYTES_MAX, Scope, Ticket, TransactionBody, Visit, check_key, check_value, ensure_whole,
     transaction,
 };
@@ -284,7 +284,14 @@ impl<B: Backend> EngineSession for B {
     }
 
     fn clear(&mut self) -> Result<Ticket, Error> {
-        Locked::take(self, None)?.apply(true, &[])
+        match Locked::take_whole(self, None)? {
+            Some(mut locked) => locked.apply(true, &[]),
+            None => Ok(Ticket::NONE),
+        }
+    }
+
+    fn set_late(&mut self, late: Option<Late>) {
+        self.core_mut().late = late;
     }
 
     fn turn(&mut self) -> Result<bool, Error> {

@@ -196,7 +196,9 @@ pub(super) fn run<B: Backend>(
     };
     let declared = declared.as_deref();
     session.core_mut().last_read = Ticket::NONE;
-    let mut locked = Locked::take(session, declared)?;
+    let Some(mut locked) = Locked::take_whole(session, declared)? else {
+        return Ok(Ticket::NONE);
+    };
     let wanted = stage(locked.session, declared, body)?;
     let ops = wanted.ops();
     if ops.is_empty() && !wanted.cleared {
@@ -215,11 +217,11 @@ pub(super) fn run<B: Backend>(
         if !session.make_room(room_of(&ops) as u64, attempt)? {
             return Err(full);
         }
-        locked = Locked::take(session, declared)?;
-        if locked.clocks() != before {
+        locked = match Locked::take_whole(session, declared)? {
+            Some(locked) if locked.clocks() == before => locked,
             // Another session has written meanwhile, so the body's reads may be outdated.
-            return Err(full);
-        }
+            _ => return Err(full),
+        };
         attempt += 1;
     }
 }
@@ -240,7 +242,10 @@ pub(super) fn batch<B: Backend>(session: &mut B, ops: &[BatchOp<'_>]) -> Result<
     session.room_for(Some(bytes))?;
     let keys: Vec<&[u8]> = ops.iter().map(BatchOp::key).collect();
     with_room(session, bytes, |session| {
-        Locked::take(session, Some(&keys))?.apply(false, ops)
+        match Locked::take_whole(session, Some(&keys))? {
+            Some(mut locked) => locked.apply(false, ops),
+            None => Ok(Ticket::NONE),
+        }
     })
 }
 

@@ -22,7 +22,7 @@ pub(super) enum Keys<'k> {
 }
 
 /// The keyed sums of the keys of a call, sorted; `None`: all keys.
-struct Sums(Option<Vec<u64>>);
+pub(super) struct Sums(Option<Vec<u64>>);
 
 impl Sums {
     fn of(landing: &Landing, keys: Keys<'_>) -> Sums {
@@ -101,7 +101,9 @@ impl Landing {
         let sums = Sums::of(self, keys);
         loop {
             let buckets = sums.buckets(self);
-            let _ticket = session.commit()?;
+            if !buckets.is_empty() {
+                let _ticket = session.commit()?;
+            }
             // In ascending order, so that no two sessions wait for each other.
             let held: Vec<_> = buckets
                 .iter()
@@ -139,10 +141,12 @@ impl Landing {
         let bucket = bucket_of(live.line.key_sum);
         let held = self.table.hold(bucket);
         if !live.is_applied() {
+            // One that has not arrived waits for nobody: not for others of its key that cannot be applied.
             live.orphan.fetch_or(is_released, Ordering::AcqRel);
-            let is_of_key = |other: &Live| other.line.key_sum == live.line.key_sum;
-            self.apply(bucket, &held, &is_of_key, own)?;
-            if is_released && !live.is_applied() {
+            if self.key_of(&live).is_some() {
+                let is_of_key = |other: &Live| other.line.key_sum == live.line.key_sum;
+                self.apply(bucket, &held, &is_of_key, own)?;
+            } else if is_released {
                 self.clear_word(live.page)?;
                 self.table.leave(&live, false);
             }
@@ -188,7 +192,17 @@ impl Landing {
     /// Whether something has arrived for these keys that was not applied.
     #[cold]
     pub(super) fn has_arrivals(&self, keys: Keys<'_>) -> bool {
-        let sums = Sums::of(self, keys);
+        self.has_arrivals_of(&Sums::of(self, keys))
+    }
+
+    /// What names these keys in [`Landing::has_arrivals_of`].
+    pub(super) fn sums(&self, keys: Keys<'_>) -> Sums {
+        Sums::of(self, keys)
+    }
+
+    /// As [`Landing::has_arrivals`].
+    #[cold]
+    pub(super) fn has_arrivals_of(&self, sums: &Sums) -> bool {
         let mut buckets = sums.buckets(self).into_iter();
         buckets.any(|bucket| {
             let mut live = self.table.live(bucket, |live| sums.has(live)).into_iter();

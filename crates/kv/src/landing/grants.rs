@@ -51,7 +51,23 @@ impl Granter {
         value_bytes: u64,
         expires_at_ms: u64,
     ) -> Result<(), Error> {
-        let pages = pages_for(key, value_bytes)?;
+        self.prepare_in(0, key, value_bytes, expires_at_ms)
+    }
+
+    /// As [`Granter::prepare`], in a slot of at least `slot_bytes` bytes, so that later grants of the client may
+    /// be longer ([`Granter::prepare_again`]).
+    ///
+    /// # Errors
+    /// As [`Granter::prepare`].
+    pub fn prepare_in(
+        &mut self,
+        slot_bytes: u64,
+        key: &[u8],
+        value_bytes: u64,
+        expires_at_ms: u64,
+    ) -> Result<(), Error> {
+        let least = u32::try_from(slot_bytes.div_ceil(PAGE_BYTES)).unwrap_or(u32::MAX);
+        let pages = pages_for(key, value_bytes)?.max(least);
         self.landing.pool.healthy()?;
         let page = self.landing.table.take(pages)?;
         self.prepare_at(page, pages, key, value_bytes, expires_at_ms);
@@ -123,6 +139,9 @@ impl Granter {
                 "the system has no memory for a barrier".into(),
             ));
         }
+        // A change of several keys that began before does not look for what arrives, so nothing may: the client
+        // learns of its grant behind it.
+        landing.blind_calls.wait_for_ends();
         let ordered = self.lane.fence(bodies);
         let mut words = None;
         for live in &self.prepared {

@@ -47,6 +47,14 @@
 //! only. Whoever holds those is marked, or idle with submitted writes, which every engine commits before its
 //! session waits for another lock.
 //!
+//! # Changes of several keys
+//! What arrives for one of their keys while they are under way counts as later than they. So whoever knows of
+//! it must not see another key as it was before: otherwise the change would be both earlier and later. A batch
+//! or transaction locks its keys, has readers of them wait, and then looks for what has arrived; if something
+//! has, it begins anew ([`EngineSession::set_late`]). If no grant was told when it began it need not look: a
+//! granter waits for the ends of such calls before it tells ([`Granter::commit`]). The caller of that holds no
+//! submitted writes, for which those calls might wait.
+//!
 //! # What readers need not do
 //! A single key needs no mark to be read: the order of one key is that of its bucket's lock and its own. A
 //! look at several keys at once could miss what arrived for one after it looked, and show what was written to
@@ -100,6 +108,8 @@ pub struct Landing {
     area: Area,
     table: Table,
     calls: Calls,
+    /// Those that change several keys and do not look for what arrives meanwhile.
+    blind_calls: Calls,
     /// Orders the raising of a count before the calls that do not see it.
     barrier: Barrier,
     /// The last generation.
@@ -150,6 +160,7 @@ impl Landing {
             area,
             table: Table::new(area.pages),
             calls: Calls::default(),
+            blind_calls: Calls::default(),
             barrier: Barrier::new(),
             generation: AtomicU64::new(0),
             lane: Mutex::new(pool.lane()),

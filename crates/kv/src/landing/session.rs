@@ -11,12 +11,15 @@ use crate::engine::{
 use crate::error::Error;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// See the module text.
 pub(super) struct LandingSession {
     inner: Box<dyn EngineSession>,
     landing: Arc<Landing>,
     mark: Arc<Mark>,
+    /// For changes of several keys that do not look for what arrives.
+    blind: Arc<Mark>,
 }
 
 impl LandingSession {
@@ -24,6 +27,7 @@ impl LandingSession {
         LandingSession {
             inner,
             mark: landing.calls.register(),
+            blind: landing.blind_calls.register(),
             landing,
         }
     }
@@ -55,9 +59,58 @@ impl LandingSession {
     }
 }
 
+impl LandingSession {
+    /// As [`LandingSession::marked`], for a change of several keys. What arrives before the keys are locked
+    /// must be seen, as what other sessions wrote is. What arrives after that counts as later than the change,
+    /// so whoever knows of it must not read another key as it was before: nobody reads them until the end.
+    fn whole(
+        &mut self,
+        keys: Keys<'_>,
+        mut call: impl FnMut(&mut dyn EngineSession) -> Result<Ticket, Error>,
+    ) -> Result<Ticket, Error> {
+        let landing = Arc::clone(&self.landing);
+        loop {
+            let is_late = Arc::new(AtomicBool::new(false));
+            let blind = Arc::clone(&self.blind);
+            let done = self.marked(keys, |inner| {
+                blind.begin(landing.barrier);
+                let is_blind = Ending(&blind);
+                // A grant that is raised from here on is told after the end of this call.
+                if landing.table.is_quiet() {
+                    return call(inner);
+                }
+                drop(is_blind);
+                let (here, sums) = (Arc::clone(&landing), landing.sums(keys));
+                let late = Arc::clone(&is_late);
+                inner.set_late(Some(Arc::new(move || {
+                    let has_arrivals = here.has_arrivals_of(&sums);
+                    late.fetch_or(has_arrivals, Ordering::Relaxed);
+                    has_arrivals
+                })));
+                // Also if a body panics.
+                let looking = Looking(inner);
+                call(&mut *looking.0)
+            });
+            if !is_late.load(Ordering::Relaxed) || done.is_err() {
+                return done;
+            }
+        }
+    }
+}
+
+/// A session that looks for what has come too late, until this is dropped.
+struct Looking<'s>(&'s mut dyn EngineSession);
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        self.0.set_late(None);
+    }
+}
+
 impl Drop for LandingSession {
     fn drop(&mut self) {
         self.landing.calls.remove(&self.mark);
+        self.landing.blind_calls.remove(&self.blind);
     }
 }
 
@@ -174,7 +227,7 @@ impl EngineSession for LandingSession {
     }
 
     fn batch(&mut self, ops: &[BatchOp<'_>]) -> Result<Ticket, Error> {
-        self.marked(Keys::Of(ops), |inner| inner.batch(ops))
+        self.whole(Keys::Of(ops), |inner| inner.batch(ops))
     }
 
     fn transaction(
@@ -186,27 +239,11 @@ impl EngineSession for LandingSession {
             Scope::Keys(keys) => Keys::These(keys),
             Scope::All => Keys::All,
         };
-        let landing = Arc::clone(&self.landing);
-        loop {
-            // What arrives before the keys are locked must be seen, as what other sessions wrote since is.
-            let mut is_late = false;
-            let done = self.marked(keys, |inner| {
-                inner.transaction(scope, &mut |transaction| {
-                    is_late = !landing.table.is_quiet() && landing.has_arrivals(keys);
-                    match is_late {
-                        true => Ok(()),
-                        false => body(transaction),
-                    }
-                })
-            });
-            if !is_late || done.is_err() {
-                return done;
-            }
-        }
+        self.whole(keys, |inner| inner.transaction(scope, body))
     }
 
     fn clear(&mut self) -> Result<Ticket, Error> {
-        self.marked(Keys::All, |inner| inner.clear())
+        self.whole(Keys::All, |inner| inner.clear())
     }
 
     fn turn(&mut self) -> Result<bool, Error> {
