@@ -23,6 +23,8 @@ pub const KEY_BYTES_MAX: usize = 1024;
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 /// Longest value that travels with a request: the threshold of the hybrid protocol (section III-E).
 pub const INLINE_BYTES: usize = 16 << 10;
+/// The most requests that a connection may have under way.
+pub(crate) const CREDITS_MAX: u16 = 16;
 /// Longest message, in bytes.
 pub(crate) const MESSAGE_BYTES: usize = HEAD_BYTES + KEY_BYTES_MAX + INLINE_BYTES;
 /// What a client gives when it connects: four letters, the oldest and the newest version it speaks.
@@ -125,8 +127,8 @@ pub(crate) struct Head {
     pub(crate) value_bytes: u64,
     pub(crate) expires_at_ms: u64,
     pub(crate) grant: u64,
-    /// Of `Done`: the sum of what was written, seeded with the nonce of the grant; see [`slot_sum`]. If that is
-    /// by the client: the generation of the grant.
+    /// Of `Done`: the sum of what was written, seeded with the nonce of the grant; see [`slot_sum`]. If that
+    /// is by the client: the generation of the grant.
     pub(crate) sum: u64,
     /// Of a part: where in the value it begins. Of a grant: the address to write to. Of a Prepare and a Done:
     /// [`BY_CLIENT`], or 0.

@@ -2,11 +2,10 @@
 
 use super::grants::Grants;
 use super::slots::Slots;
+use crate::wire::CREDITS_MAX;
 
 /// Requests that a client may have under way before it has shown that it needs more. Each takes a buffer.
 pub(super) const CREDITS_FIRST: u16 = 1;
-/// The most that it may have under way.
-pub(super) const CREDITS_MAX: u16 = 16;
 /// Requests after which it may have that many: who only connects takes little memory.
 const REQUESTS_TO_SHOW: u64 = 16;
 

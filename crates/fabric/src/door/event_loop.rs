@@ -4,13 +4,13 @@
 //! covers all their writes; replies that are durable leave, and the others wait for news of the engine. Then
 //! the engine may have work for this thread.
 
-use super::connection::{CREDITS_MAX, Connection};
+use super::connection::Connection;
 use super::counters::Counters;
 use super::request::{Expelled, Reply, Tools, status_of};
 use super::slots::Giver;
 use super::{Shared, StartError};
 use crate::link::{Buffer, Conn, Event, Link, LinkError, Request, Waker};
-use crate::wire::{self, Head, INLINE_BYTES, Kind};
+use crate::wire::{self, CREDITS_MAX, Head, INLINE_BYTES, Kind};
 use everdram::engine::EngineSession;
 use everdram::landing::Grant;
 use everdram::{Error, Ticket};

@@ -4,9 +4,8 @@
 //! A slot stays its connection's until that is closed: a write that arrives late then spoils nothing but what
 //! its own client writes (R6). When its value was applied, the next grant of the connection may have it.
 
-use super::connection::CREDITS_MAX;
 use crate::link::{Access, Area, Conn, Link, LinkError};
-use crate::wire::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::wire::{CREDITS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use everdram::Error;
 use everdram::landing::{Grant, Granter, Landing, PAGE_BYTES};
 use std::sync::Arc;

@@ -452,9 +452,9 @@ pub trait EngineSession: Send {
     fn transaction(&mut self, scope: Scope<'_>, body: TransactionBody<'_>)
     -> Result<Ticket, Error>;
 
-    /// For layers above an engine that have states of keys of which the engine does not know. Later changes of
-    /// several keys (`batch`, `transaction`, `clear`) ask `late` once their keys are locked and nobody reads
-    /// them any more. If it says `true`, nothing is changed, no body is called, and the call returns
+    /// For layers above an engine that have states of keys of which the engine does not know. Later changes
+    /// of several keys (`batch`, `transaction`, `clear`) ask `late` once their keys are locked and nobody
+    /// reads them any more. If it says `true`, nothing is changed, no body is called, and the call returns
     /// [`Ticket::NONE`].
     fn set_late(&mut self, late: Option<Late>) {
         drop(late);

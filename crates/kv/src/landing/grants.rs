@@ -54,8 +54,8 @@ impl Granter {
         self.prepare_in(0, key, value_bytes, expires_at_ms)
     }
 
-    /// As [`Granter::prepare`], in a slot of at least `slot_bytes` bytes, so that later grants of the client may
-    /// be longer ([`Granter::prepare_again`]).
+    /// As [`Granter::prepare`], in a slot of at least `slot_bytes` bytes, so that later grants of the client
+    /// may be longer ([`Granter::prepare_again`]).
     ///
     /// # Errors
     /// As [`Granter::prepare`].
@@ -139,8 +139,8 @@ impl Granter {
                 "the system has no memory for a barrier".into(),
             ));
         }
-        // A change of several keys that began before does not look for what arrives, so nothing may: the client
-        // learns of its grant behind it.
+        // A change of several keys that began before does not look for what arrives, so nothing may: the
+        // client learns of its grant behind it.
         landing.blind_calls.wait_for_ends();
         let ordered = self.lane.fence(bodies);
         let mut words = None;

@@ -48,12 +48,12 @@
 //! session waits for another lock.
 //!
 //! # Changes of several keys
-//! What arrives for one of their keys while they are under way counts as later than they. So whoever knows of
-//! it must not see another key as it was before: otherwise the change would be both earlier and later. A batch
-//! or transaction locks its keys, has readers of them wait, and then looks for what has arrived; if something
-//! has, it begins anew ([`EngineSession::set_late`]). If no grant was told when it began it need not look: a
-//! granter waits for the ends of such calls before it tells ([`Granter::commit`]). The caller of that holds no
-//! submitted writes, for which those calls might wait.
+//! What arrives for one of their keys while they are under way counts as later than they. So whoever knows
+//! of it must not see another key as it was before: otherwise the change would be both earlier and later. A
+//! batch or transaction locks its keys, has readers of them wait, and then looks for what has arrived; if
+//! something has, it begins anew ([`EngineSession::set_late`]). If no grant was told when it began it need
+//! not look: a granter waits for the ends of such calls before it tells ([`Granter::commit`]). The caller of
+//! that holds no submitted writes, for which those calls might wait.
 //!
 //! # What readers need not do
 //! A single key needs no mark to be read: the order of one key is that of its bucket's lock and its own. A
