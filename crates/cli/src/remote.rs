@@ -69,8 +69,8 @@ enum Call {
 #[derive(clap::Args)]
 struct How {
     /// auto, inline (with the request), sa (RDMP-SA: the client writes, the server makes it durable), cc
-    /// (RDMP-CC-ADP: the client makes it durable, and the server learns of it when somebody asks), cc-sa (as cc,
-    /// and the server is asked to look)
+    /// (RDMP-CC-ADP: the client makes it durable, and the server learns of it when somebody asks), cc-sa (as
+    /// cc, and the server is asked to look)
     #[arg(long, default_value = "auto", value_parser = way)]
     way: Way,
 }

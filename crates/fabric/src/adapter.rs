@@ -20,7 +20,7 @@ const WORD: usize = 8;
 const PIECES: usize = 16;
 
 /// What peers reach under a key.
-#[cfg_attr(not(test), allow(dead_code, reason = "no door over windows here"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "one-sided gets come later"))]
 enum Memory {
     Own(Vec<u8>),
     Pool {
@@ -38,7 +38,7 @@ pub(crate) struct Adapter {
     random: Option<StdRng>,
 }
 
-#[cfg_attr(not(test), allow(dead_code, reason = "no door over windows here"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "one-sided gets come later"))]
 impl Adapter {
     pub(crate) fn seeded(seed: u64) -> Adapter {
         Adapter {

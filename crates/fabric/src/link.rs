@@ -26,7 +26,7 @@ pub(crate) struct Area {
 }
 
 /// What happened on a link.
-#[cfg_attr(not(test), allow(dead_code, reason = "no door over windows here"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "one-sided gets come later"))]
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The peer has accepted.
@@ -65,7 +65,7 @@ pub enum LinkError {
 pub(crate) type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// See the module text.
-#[cfg_attr(not(test), allow(dead_code, reason = "no door over windows here"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "one-sided gets come later"))]
 pub(crate) trait Link: Send {
     /// Accepts a connection, with so many buffers for what it sends.
     fn accept(&mut self, request: Request, buffers: usize) -> Result<Conn, LinkError>;

@@ -11,8 +11,8 @@ use everdram::landing::{Grant, Granter, Landing, PAGE_BYTES};
 use std::sync::Arc;
 
 /// Sizes of slots in bytes, whole pages, and how many of each a connection may have: as many as it may have
-/// requests under way, but for the longest. So a slot whose value was applied fits the next value of its size,
-/// and no mixture of lengths uses up what a connection may have.
+/// requests under way, but for the longest. So a slot whose value was applied fits the next value of its
+/// size, and no mixture of lengths uses up what a connection may have.
 const SIZES: [(u64, usize); 3] = [
     (PAGE_BYTES, CREDITS_MAX as usize),
     (17 * PAGE_BYTES, CREDITS_MAX as usize),
