@@ -6,6 +6,7 @@
 mod model;
 
 use cap::Cap;
+use everdram::password::Password;
 use everdram_fabric::Settings;
 use everdram_fabric::fuzzing::{Bench, Step};
 use everdram_fuzz::MEMORY_BYTES_MAX;
@@ -78,7 +79,7 @@ fn step<'a>(choices: &mut Choices<'a>) -> Step<'a> {
 fn bench() -> Bench {
     let store = model::store(Arc::new(|| 1_000_000));
     let settings = Settings {
-        password: Some("1".into()),
+        password: Password::new(Some(b"1".to_vec())),
         ..Settings::default()
     };
     Bench::new(&store, settings).expect("a session")

@@ -50,6 +50,7 @@ impl Bench {
         let shared = Arc::new(Shared {
             engine: Arc::clone(store.engine()),
             acknowledgement: store.report().acknowledgement.clone(),
+            landing: store.landing(),
             settings,
             mailboxes: vec![Mailbox::new(port.waker())],
             connections: AtomicU64::new(0),
