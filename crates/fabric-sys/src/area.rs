@@ -101,8 +101,8 @@ struct Retired {
 pub(crate) struct Areas {
     exposed: HashMap<u64, Exposed>,
     /// Closing a registration does not stop a write that has begun; a closed endpoint does. So memory waits
-    /// for that of whoever was told its key. Keys of the provider can be guessed: there it waits for all of
-    /// its time.
+    /// for all endpoints of its time: the one that was told its key may have told others. Windows wait for
+    /// that one, unless keys are the provider's, which can be guessed.
     retired: Vec<Retired>,
     numbers: u64,
     mr_mode: i32,
@@ -141,7 +141,16 @@ impl Areas {
         behind: usize,
     ) -> Result<Area, Error> {
         let whole = bytes.checked_add(behind).ok_or(Error::NoMemory { bytes })?;
-        let memory = Bytes::Own(Memory::new(whole, 4096)?);
+        // What waits for a connection to close is used again: a late write spoils what is written there now,
+        // and no other memory.
+        let is_right = |retired: &Retired| match &retired.memory {
+            Bytes::Own(memory) => memory.len() == whole,
+            Bytes::Pool(_) => false,
+        };
+        let memory = match self.retired.iter().position(is_right) {
+            Some(place) => self.retired.swap_remove(place).memory,
+            None => Bytes::Own(Memory::new(whole, 4096)?),
+        };
         self.register(conn, memory, bytes, Access::ReadWrite)
     }
 
@@ -241,14 +250,15 @@ impl Areas {
     /// Frees what no connection may reach; all others are wholly closed.
     pub(crate) fn free<T>(&mut self, open: &HashMap<Conn, T>) {
         let is_guessed = self.mr_mode & FI_MR_PROV_KEY != 0;
-        let oldest = match is_guessed {
-            true => open.keys().min().copied(),
-            false => None,
-        };
-        self.retired.retain(|retired| match is_guessed {
-            true => oldest.is_some_and(|oldest| oldest <= retired.newest),
-            false => open.contains_key(&retired.conn),
-        });
+        let oldest = open.keys().min().copied();
+        // Any connection may have been told the key by the one that it was for. A pool stays mapped all the
+        // same; memory of our own would be somebody else's.
+        let is_kept_long = |memory: &Bytes| is_guessed || matches!(memory, Bytes::Own(_));
+        self.retired
+            .retain(|retired| match is_kept_long(&retired.memory) {
+                true => oldest.is_some_and(|oldest| oldest <= retired.newest),
+                false => open.contains_key(&retired.conn),
+            });
         debug_assert!(self.retired.iter().all(|retired| retired.memory.len() > 0));
     }
 
