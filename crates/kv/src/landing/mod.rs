@@ -224,7 +224,7 @@ impl Landing {
         with(&self.own, |own| self.complete_one(number, true, own))
     }
 
-    /// Plays the NIC, for tests and links within a process: stores bytes that arrive, through a lane of its
+    /// Plays the NIC, for tests without a door: stores bytes that arrive, through a lane of its
     /// own. Nothing is durable yet; each 8 bytes may survive or be lost.
     ///
     /// # Errors

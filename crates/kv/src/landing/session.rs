@@ -57,9 +57,7 @@ impl LandingSession {
         let _ending = Ending(&self.mark);
         call(&mut *self.inner)
     }
-}
 
-impl LandingSession {
     /// As [`LandingSession::marked`], for a change of several keys. What arrives before the keys are locked
     /// must be seen, as what other sessions wrote is. What arrives after that counts as later than the
     /// change, so whoever knows of it must not read another key as it was before: nobody reads them until the
