@@ -1,0 +1,257 @@
+//! The door over pools with a landing area: RDMP-CC.
+
+use super::*;
+
+fn landed(fixture: &Fixture) -> everdram::landing::LandingStats {
+    fixture.store.landing().unwrap().stats()
+}
+
+#[test]
+fn a_client_makes_its_value_durable_by_itself() {
+    let fixture = Fixture::landing(16 << 20);
+    let mut client = fixture.client();
+    assert!(client.takes_client_centric());
+    for (turn, bytes) in [0, 1, 200, 4096, 100_000, VALUE_BYTES_MAX]
+        .into_iter()
+        .enumerate()
+    {
+        for way in [Way::ClientCentric, Way::ClientCentricAsked] {
+            let (key, value) = (format!("{way:?} {bytes}"), value(bytes, turn as u8));
+            let before = fixture.door.stats().requests;
+            assert_eq!(
+                client.put_expiring(key.as_bytes(), &value, 0, way).unwrap(),
+                way
+            );
+            // The metadata phase alone is a request, or the one that asks to look, too.
+            let requests = fixture.door.stats().requests - before;
+            assert_eq!(requests, if way == Way::ClientCentric { 1 } else { 2 });
+            // Any other door sees it.
+            let mut session = fixture.store.session().unwrap();
+            assert_eq!(session.get(key.as_bytes()).unwrap().as_ref(), Some(&value));
+            assert_eq!(client.get(key.as_bytes()).unwrap(), Some(value));
+        }
+    }
+    drop(client);
+    fixture.door.stop();
+    let stats = fixture.store.landing().unwrap().stats();
+    assert_eq!((stats.pages_free, stats.grants), (stats.pages, 0));
+    assert_eq!(stats.applied, 12);
+}
+
+#[test]
+fn a_slot_takes_one_value_after_the_other() {
+    let fixture = Fixture::landing(8 << 20);
+    let mut client = fixture.client();
+    let long = value(VALUE_BYTES_MAX, 3);
+    for turn in 0..40u8 {
+        let key = [turn % 7];
+        client
+            .put_expiring(&key, &long[usize::from(turn)..], 0, Way::ClientCentric)
+            .unwrap();
+    }
+    let mut session = fixture.store.session().unwrap();
+    for turn in 33..40u8 {
+        let read = session.get(&[turn % 7]).unwrap().unwrap();
+        assert!(read == long[usize::from(turn)..], "put {turn}");
+    }
+    assert!(landed(&fixture).pages_free > 0);
+}
+
+/// Puts of one key take effect in the order of their calls, whatever way each takes.
+#[test]
+fn ways_do_not_overtake_each_other() {
+    let fixture = Fixture::landing(4 << 20);
+    let mut client = fixture.client();
+    let ways = [
+        Way::ClientCentric,
+        Way::Inline,
+        Way::ServerAssisted,
+        Way::ClientCentricAsked,
+    ];
+    let mut last = Vec::new();
+    for turn in 0..200u32 {
+        let way = ways[(turn * 7 % 11 % 4) as usize];
+        last = turn.to_le_bytes().to_vec();
+        client.submit_put(b"key", &last, 0, way).unwrap();
+    }
+    assert_eq!(client.get(b"key").unwrap(), Some(last));
+    client
+        .submit_put(b"key", b"again", 0, Way::ClientCentric)
+        .unwrap();
+    let ticket = client.submit_delete(b"key").unwrap();
+    let mut done = Vec::new();
+    while client.calls_under_way() > 0 {
+        done.extend(client.poll(std::time::Duration::from_secs(1)).unwrap());
+    }
+    let outcome = done
+        .into_iter()
+        .find(|done| done.ticket == ticket)
+        .unwrap()
+        .outcome;
+    assert_eq!(outcome.unwrap(), Outcome::Removed);
+    assert_eq!(client.get(b"key").unwrap(), None);
+}
+
+/// R1, R10: a client that dies between the phases has changed nothing, and leaves nothing behind; what it
+/// made durable counts.
+#[test]
+fn a_client_of_the_landing_area_may_vanish_at_any_time() {
+    let fixture = Fixture::landing(1 << 20);
+    let slot_of = |raw: &mut Raw, key: &[u8], bytes: u64| {
+        let head = Head {
+            value_bytes: bytes,
+            place: wire::BY_CLIENT,
+            ..Head::request(Kind::Prepare, 2)
+        };
+        let (head, body) = raw.ask(head, key, &[]);
+        assert_eq!(head.status, Status::Ok);
+        let generation = wire::first_word(&body[8..]).unwrap();
+        (head, wire::first_word(&body).unwrap(), generation)
+    };
+    for writes in [false, true] {
+        let key = [u8::from(writes)];
+        let mut raw = fixture.raw();
+        raw.hello();
+        let (head, area, generation) = slot_of(&mut raw, &key, 5);
+        let mut other = fixture.raw();
+        other.hello();
+        // R7: the grant of another connection.
+        let done = Head {
+            grant: head.grant,
+            sum: generation,
+            place: wire::BY_CLIENT,
+            ..Head::request(Kind::Done, 3)
+        };
+        assert_eq!(other.ask(done, &[], &[]).0.status, Status::Refused);
+        // Nothing has arrived.
+        assert_eq!(raw.ask(done, &[], &[]).0.status, Status::Torn);
+        if writes {
+            let grant = everdram::landing::Grant {
+                number: 0,
+                offset: 0,
+                bytes: 0,
+                generation,
+                nonce: head.sum,
+            };
+            let mut bytes = Vec::new();
+            everdram::landing::slot::encode(&mut bytes, &grant, &key, b"value", 0);
+            raw.port
+                .write_durably(raw.conn, &bytes, (head.place, area), 7)
+                .unwrap();
+            assert!(matches!(raw.next(), Event::Committed(7, true)));
+        }
+        raw.port.close(raw.conn);
+        drop(raw);
+        let mut session = fixture.store.session().unwrap();
+        let expected = writes.then(|| b"value".to_vec());
+        assert_eq!(session.get(&key).unwrap(), expected);
+        while fixture.door.stats().connections > 1 {
+            std::thread::yield_now();
+        }
+        drop(other);
+        while fixture.door.stats().connections > 0 {
+            std::thread::yield_now();
+        }
+    }
+    fixture.door.stop();
+    let stats = fixture.store.landing().unwrap().stats();
+    assert_eq!((stats.pages_free, stats.grants), (stats.pages, 0));
+}
+
+/// R4: no return code says whether a durable write is durable, so a link that does not know offers none.
+#[test]
+fn hole_r4_cc_is_refused_where_commit_is_a_guess() {
+    let mut fixture = Fixture::landing(1 << 20);
+    let network = Network::new();
+    let links = vec![Box::new(inside::Port::guessing()) as Box<dyn Link>];
+    let ear = Box::new(network.listen());
+    fixture.door = Door::over(&fixture.store, ear, links, Settings::default()).unwrap();
+    let mut client = Client::inside(&network, &ClientOptions::default()).unwrap();
+    assert!(!client.takes_client_centric());
+    let refused = client
+        .put_expiring(b"key", b"value", 0, Way::ClientCentric)
+        .err();
+    assert!(
+        matches!(refused, Some(ClientError::NotOffered)),
+        "{refused:?}"
+    );
+    // RDMP-SA needs none.
+    client
+        .put_expiring(b"key", b"value", 0, Way::ServerAssisted)
+        .unwrap();
+}
+
+#[test]
+fn a_door_without_a_landing_area_does_not_offer_one() {
+    for fixture in [
+        Fixture::new(Settings::default()),
+        Fixture::on(Medium::File, Settings::default()),
+    ] {
+        let mut client = fixture.client();
+        assert!(!client.takes_client_centric());
+        let refused = client
+            .put_expiring(b"key", b"value", 0, Way::ClientCentric)
+            .err();
+        assert!(
+            matches!(refused, Some(ClientError::NotOffered)),
+            "{refused:?}"
+        );
+        let mut raw = fixture.raw();
+        raw.hello();
+        let head = Head {
+            place: wire::BY_CLIENT,
+            ..Head::request(Kind::Prepare, 2)
+        };
+        assert_eq!(raw.ask(head, b"key", &[]).0.status, Status::Refused);
+    }
+}
+
+/// The slot of a put that is done and not asked about yet may be given to the next one.
+#[test]
+fn a_put_whose_slot_was_given_again_is_known_to_be_done() {
+    let fixture = Fixture::landing(1 << 20);
+    let mut client = fixture.client();
+    let mut tickets = Vec::new();
+    // More credits, and then many at once.
+    for turn in 0..400u32 {
+        let key = (turn % 50).to_le_bytes();
+        let value = turn.to_le_bytes();
+        tickets.push(
+            client
+                .submit_put(&key, &value, 0, Way::ClientCentricAsked)
+                .unwrap(),
+        );
+    }
+    let mut ended = 0;
+    while client.calls_under_way() > 0 {
+        for done in client.poll(std::time::Duration::from_secs(1)).unwrap() {
+            assert_eq!(
+                done.outcome.unwrap(),
+                Outcome::Stored(Way::ClientCentricAsked)
+            );
+            ended += 1;
+        }
+    }
+    ended += client.poll(std::time::Duration::ZERO).unwrap().len();
+    assert_eq!(ended, tickets.len());
+    for key in 0..50u32 {
+        let value = client.get(&key.to_le_bytes()).unwrap().unwrap();
+        assert_eq!(value, (350 + key).to_le_bytes());
+    }
+}
+
+/// No mixture of lengths uses up what a connection may have.
+#[test]
+fn values_of_all_lengths_may_follow_each_other() {
+    let fixture = Fixture::landing(16 << 20);
+    let mut client = fixture.client();
+    for turn in 0..300usize {
+        let bytes = (turn * 4093) % VALUE_BYTES_MAX;
+        let value = value(bytes, turn as u8);
+        let key = (turn as u32).to_le_bytes();
+        client
+            .put_expiring(&key, &value, 0, Way::ClientCentric)
+            .unwrap();
+    }
+    assert_eq!(fixture.store.len(), 300);
+}
