@@ -54,7 +54,7 @@ fn a_window_stays_where_it_is_while_the_pool_grows() {
 fn files_and_views_have_no_window_and_say_why() {
     let directory = tempfile::tempdir().unwrap();
     let pool = open(directory.path(), Medium::File);
-    let at = pool.allocate(100, 4096, 4096).unwrap().at;
+    let at = pool.allocate(1, 4096, 4096).unwrap().at;
     let refused = pool.window(at, 4096).unwrap_err();
     assert!(matches!(refused, Error::NoWindow { .. }), "{refused}");
     assert!(refused.to_string().contains("private"), "{refused}");
