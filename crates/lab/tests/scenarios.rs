@@ -62,7 +62,7 @@ fn examine(engine: EngineKind, medium: Medium, scenario: &Scenario) {
         (options.nested_one_in, options.lazy) = (16, 0);
     }
     let is_meeting = matches!(plan.manner, Manner::Stops(_));
-    if is_meeting {
+    if is_meeting || scenario.is_one_of_many {
         // There are many of each story.
         (options.images, options.each) = (Some(20), 0);
     }

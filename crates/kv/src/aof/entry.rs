@@ -23,6 +23,8 @@ pub(crate) type Order = (u64, u16);
 pub(super) const HEAD: usize = 32;
 /// Entries begin at multiples of this.
 pub(super) const GRAIN: u64 = 16;
+/// No removal has more bytes beside its key.
+pub(super) const REMOVAL_MAX: usize = HEAD + "*2\r\n$3\r\nDEL\r\n$65536\r\n\r\n".len() + 18;
 const MARK: &[u8] = b"#e ";
 const SUM: Range<usize> = 3..14;
 const VERSION: Range<usize> = 14..22;
@@ -305,6 +307,16 @@ mod tests {
             encode(&mut bytes, &secret(), AT, &[0; 16], said, (1, 0)),
             288
         );
+    }
+
+    #[test]
+    fn no_removal_is_longer_than_is_reserved_for_it() {
+        let longest = (1..200).chain(60_000..60_032).map(|key_bytes| {
+            let (mut bytes, key) = (Vec::new(), vec![b'k'; key_bytes]);
+            encode(&mut bytes, &secret(), AT, &key, Said::Del, (1, 0));
+            bytes.len() - key_bytes
+        });
+        assert_eq!(longest.max(), Some(REMOVAL_MAX));
     }
 
     #[test]

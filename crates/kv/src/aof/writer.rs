@@ -27,6 +27,8 @@ pub(crate) struct Writer {
     batch: Vec<u8>,
     /// Segments with written entries that are not synced yet.
     unsynced: Vec<Arc<Segment>>,
+    /// The last segment has disk space for so many bytes.
+    reserved: u64,
 }
 
 impl Writer {
@@ -38,6 +40,7 @@ impl Writer {
             last,
             batch: Vec::new(),
             unsynced: Vec::new(),
+            reserved: 0,
         })
     }
 
@@ -67,7 +70,28 @@ impl Writer {
         Ok(Placed { location, bytes })
     }
 
-    /// Adds a removal to the batch, in the segment that there is: this needs no room that was not reserved.
+    /// Takes disk space for removals of keys of so many bytes together, behind what was appended: once the
+    /// index leads to the log, a full disk must not keep them from it.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: nothing counts, and the caller calls [`Writer::go_back`]. [`Error::Pool`].
+    pub(crate) fn reserve_removals(
+        &mut self,
+        log: &Log,
+        count: usize,
+        key_bytes: usize,
+    ) -> Result<(), Error> {
+        let removals = count * entry::REMOVAL_MAX + key_bytes;
+        let end = self.end().offset + removals as u64;
+        if end > self.reserved {
+            let bytes = end.max(log.segment_bytes);
+            self.last.file.reserve(bytes).map_err(Error::of_pool)?;
+            self.reserved = bytes;
+        }
+        Ok(())
+    }
+
+    /// Adds a removal to the batch, in the segment that there is, whatever its length.
     pub(crate) fn append_removal(&mut self, log: &Log, key: &[u8], order: Order) {
         let at = self.end();
         let bytes = entry::encode(&mut self.batch, &log.secret, at, key, Said::Del, order);
@@ -114,6 +138,7 @@ impl Writer {
         }
         self.last = next;
         self.at = HEAD;
+        self.reserved = log.segment_bytes;
         Ok(())
     }
 
@@ -179,6 +204,8 @@ impl Writer {
     pub(crate) fn go_back(&mut self, log: &Log, end: Position) -> Result<(), Error> {
         self.batch.clear();
         self.unsynced.clear();
+        // Where a file is cut, what was reserved behind is given back.
+        self.reserved = 0;
         for segment in log.segments() {
             let to = match segment.number.cmp(&end.segment) {
                 std::cmp::Ordering::Less => continue,

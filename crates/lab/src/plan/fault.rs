@@ -13,6 +13,8 @@ pub struct Faults {
     syncs: AtomicI64,
     /// Bytes that files may still grow by.
     room: AtomicI64,
+    /// How many calls a full disk still refuses before it has room again; negative: it never has.
+    refusals: AtomicI64,
     /// How many calls failed.
     struck: AtomicU64,
     /// By file.
@@ -24,6 +26,7 @@ impl Default for Faults {
         Faults {
             syncs: AtomicI64::new(-1),
             room: AtomicI64::new(i64::MAX),
+            refusals: AtomicI64::new(-1),
             struck: AtomicU64::new(0),
             lengths: Mutex::default(),
         }
@@ -42,6 +45,12 @@ impl Faults {
             .store(bytes.min(i64::MAX as u64) as i64, Ordering::Relaxed);
     }
 
+    /// The same, until it has refused so many calls: then somebody makes room.
+    pub fn room_until(&self, bytes: u64, refusals: u32) {
+        self.refusals.store(i64::from(refusals), Ordering::Relaxed);
+        self.room(bytes);
+    }
+
     /// How many calls failed.
     #[must_use]
     pub fn struck(&self) -> u64 {
@@ -58,10 +67,8 @@ impl Faults {
                     _ => Answer::Go,
                 }
             }
-            DiskEvent::Allocate { file, at, bytes } => match self.grow(file.0, at + bytes) {
-                None => Answer::Go,
-                Some(_) => Answer::Fail(Errno::NOSPC),
-            },
+            DiskEvent::Allocate { file, at, bytes } => self.allocate(file.0, at + bytes),
+            DiskEvent::Reserve { file, bytes } => self.allocate(file.0, bytes),
             DiskEvent::Write { file, at, bytes } => {
                 match self.grow(file.0, at + bytes.len() as u64) {
                     None => Answer::Go,
@@ -69,17 +76,36 @@ impl Faults {
                 }
             }
             DiskEvent::SetLen { file, bytes } => {
-                self.lengths.lock().insert(file.0, bytes);
+                self.set_length(file.0, bytes);
                 Answer::Go
             }
-            DiskEvent::Create { .. } | DiskEvent::Unlink { .. } | DiskEvent::Rename { .. } => {
+            DiskEvent::Unlink { file } => {
+                self.set_length(file.0, 0);
                 Answer::Go
             }
+            DiskEvent::Create { .. } | DiskEvent::Rename { .. } => Answer::Go,
         };
         if answer != Answer::Go {
             self.struck.fetch_add(1, Ordering::Relaxed);
         }
         answer
+    }
+
+    /// What a file had and no longer has is room for others. A longer one has holes.
+    fn set_length(&self, file: u32, bytes: u64) {
+        let had = self.lengths.lock().insert(file, bytes).unwrap_or(0);
+        let freed = had.saturating_sub(bytes) as i64;
+        let add = |room: i64| Some(room.saturating_add(freed));
+        let _room = self
+            .room
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+
+    fn allocate(&self, file: u32, end: u64) -> Answer {
+        match self.grow(file, end) {
+            None => Answer::Go,
+            Some(_) => Answer::Fail(Errno::NOSPC),
+        }
     }
 
     /// Takes the room for a file to grow to `end`. If there is too little, returns the end that it can have.
@@ -89,6 +115,10 @@ impl Faults {
         let more = end.saturating_sub(*length) as i64;
         let room = self.room.load(Ordering::Relaxed);
         if more > 0 && room < more {
+            // Below zero it never becomes one again.
+            if self.refusals.fetch_sub(1, Ordering::Relaxed) == 1 {
+                self.room.store(i64::MAX, Ordering::Relaxed);
+            }
             return Some(*length + room as u64);
         }
         self.room.fetch_sub(more, Ordering::Relaxed);

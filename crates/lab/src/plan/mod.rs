@@ -93,6 +93,8 @@ pub enum Fault {
     Outage(u32, u32),
     /// The disk is full after so many bytes.
     Room(u64),
+    /// The disk is full after so many bytes, and has room again after it has refused so many calls.
+    Full(u64, u32),
 }
 
 /// Most sessions under [`Manner::Stops`].
@@ -175,13 +177,18 @@ fn fault((medium, manner): (Medium, Manner), one_in: u32, random: &mut StdRng) -
     };
     let mut after = |events: u32| random.random_range(events / 50..events);
     let (of_disk, of_memory, sync) = (after(events), after(3 * events), after(syncs));
-    match (medium, random.random_range(0..one_in)) {
+    let (kind, lasting) = (random.random_range(0..one_in), random.random());
+    let mut full = |bytes| Fault::Full(random.random_range(bytes), random.random_range(1..8));
+    match (medium, kind) {
         (Medium::File, 0 | 3) => Fault::Sync(sync),
-        (Medium::File, 1) => Fault::Room(random.random_range(80_000..260_000)),
+        (Medium::File, 1) if lasting => Fault::Room(random.random_range(80_000..260_000)),
+        (Medium::File, 1) => full(80_000..260_000),
         (Medium::File, 2) => Fault::Kill(of_disk),
         (Medium::Pmem, 0..3) => Fault::Kill(of_memory),
         (Medium::Pmem, 3..5) => Fault::Outage(of_memory, random.random()),
         (Medium::File, 4) => Fault::Outage(of_disk, random.random()),
+        // Of a store with a tier below.
+        (Medium::Pmem, 5) => full(2_000..40_000),
         _ => Fault::None,
     }
 }

@@ -70,6 +70,7 @@ pub fn write(saved: &Saved) -> String {
         Fault::Kill(after) => format!("kill {after}"),
         Fault::Outage(after, kept) => format!("outage {after} {kept}"),
         Fault::Room(bytes) => format!("room {bytes}"),
+        Fault::Full(bytes, refusals) => format!("full {bytes} {refusals}"),
     };
     let threads = match plan.manner {
         Manner::Turns => String::new(),

@@ -166,8 +166,8 @@ impl<'a> Words<'a> {
     }
 
     pub(crate) fn fault(mut self) -> Result<Fault, TextError> {
-        let expected =
-            "`fault none`, `fault sync N`, `fault kill N`, `fault outage N M` or `fault room N`";
+        let expected = "`fault none`, `fault sync N`, `fault kill N`, `fault outage N M`, `fault room N` or \
+                        `fault full N M`";
         let is_named = self.next() == Some("fault");
         let fault = match self.next() {
             Some("none") if is_named => Fault::None,
@@ -177,6 +177,9 @@ impl<'a> Words<'a> {
                 Fault::Outage(self.small_number(expected)?, self.small_number(expected)?)
             }
             Some("room") if is_named => Fault::Room(self.number(expected)?),
+            Some("full") if is_named => {
+                Fault::Full(self.number(expected)?, self.small_number(expected)?)
+            }
             _ => return Err(self.defect(expected)),
         };
         self.end(expected)?;

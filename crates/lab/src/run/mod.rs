@@ -212,7 +212,7 @@ impl Driver<'_> {
     /// Whether the disk has failed and the process was not started again since.
     pub(crate) fn is_struck(&self) -> bool {
         !self.was_struck
-            && !matches!(self.plan.fault, Fault::Room(_))
+            && !matches!(self.plan.fault, Fault::Room(_) | Fault::Full(..))
             && self.recorder.faults.struck() > 0
     }
 
@@ -242,6 +242,10 @@ impl Driver<'_> {
     /// A clock that had been set back is right again for the next process.
     fn begin_another(&mut self) {
         self.killed += 1;
+        if matches!(self.plan.fault, Fault::Full(..)) {
+            // Whoever starts a store makes room for it first.
+            self.recorder.faults.room(u64::MAX);
+        }
         let clock = &self.process.environment.clock;
         clock.set(clock.now());
     }

@@ -89,6 +89,7 @@ impl Recorder {
             Fault::Kill(after) => self.death.after(medium, after),
             Fault::Outage(after, _) => self.death.after(medium, after),
             Fault::Room(bytes) => self.faults.room(bytes),
+            Fault::Full(bytes, refusals) => self.faults.room_until(bytes, refusals),
         }
     }
 
@@ -260,6 +261,10 @@ impl Tap for Recorder {
 
 impl DiskTap for Recorder {
     fn disk(&self, site: Site, event: DiskEvent<'_>) -> Answer {
+        if let DiskEvent::Reserve { .. } = event {
+            // It changes nothing that a crash could leave.
+            return self.faults.answer(&event);
+        }
         if !self.records(None) {
             // The next process must not find a file that a dead one has made.
             let makes_a_file = matches!(event, DiskEvent::Create { .. });
@@ -286,6 +291,7 @@ impl DiskTap for Recorder {
                 },
             },
             _ if !ok => return answer,
+            DiskEvent::Reserve { .. } => return answer,
             DiskEvent::Create { file, name } => DiskStep::Create {
                 file: file.0,
                 name: name.into(),

@@ -38,10 +38,10 @@ fn media_differ_in_their_faults_alone() {
         let [pmem, file] = Medium::ALL
             .map(|medium| Plan::draw(EngineKind::Viper, medium, Profile::Variable, seed, 20));
         assert_eq!(pmem.calls, file.calls);
-        // Memory does not fail, and has room; but processes die everywhere.
+        // Memory does not fail, and has room, if perhaps not a tier below; but processes die everywhere.
         assert!(matches!(
             pmem.fault,
-            Fault::None | Fault::Kill(_) | Fault::Outage(..)
+            Fault::None | Fault::Kill(_) | Fault::Outage(..) | Fault::Full(..)
         ));
         faults.extend([(Medium::Pmem, pmem.fault), (Medium::File, file.fault)]);
     }
@@ -49,7 +49,13 @@ fn media_differ_in_their_faults_alone() {
         .iter()
         .map(|(medium, fault)| (*medium, discriminant(fault)));
     let kinds: HashSet<_> = kinds.collect();
-    for fault in [Fault::None, Fault::Sync(0), Fault::Kill(0), Fault::Room(0)] {
+    for fault in [
+        Fault::None,
+        Fault::Sync(0),
+        Fault::Kill(0),
+        Fault::Room(0),
+        Fault::Full(0, 0),
+    ] {
         let kind = (Medium::File, discriminant(&fault));
         assert!(kinds.contains(&kind), "{fault:?} is never drawn");
     }

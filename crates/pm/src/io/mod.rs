@@ -210,12 +210,9 @@ impl File {
 
     /// Takes the disk space of the first `bytes`, as far as the file system can do that without changing the
     /// length of the file.
+    #[cfg_attr(feature = "lab", track_caller)]
     pub(crate) fn reserve(&self, bytes: u64) -> Result<(), Errno> {
-        match &self.inner {
-            Inner::System(file) => file.reserve(bytes),
-            #[cfg(feature = "lab")]
-            Inner::Simulated(_) => Ok(()),
-        }
+        of!(self, reserve(bytes))
     }
 
     /// Whether the first `bytes` have no hole, as far as the file system can tell quickly. A wrong `false` is

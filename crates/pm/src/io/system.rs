@@ -252,6 +252,8 @@ impl SystemFile {
         let call = || retry(|| rustix::fs::ftruncate(&self.inner, bytes));
         #[cfg(feature = "faults")]
         if let Some(faults) = &self.faults {
+            // The system gives back what is behind the end.
+            self.reserved.store(0, Ordering::Relaxed);
             return faults.set_len(&self.inner, &self.path, bytes, call);
         }
         call()

@@ -58,6 +58,14 @@ pub enum DiskEvent<'a> {
         /// Bytes.
         bytes: u64,
     },
+    /// Space for the first bytes is taken; the length stays, and a change of the length gives back what is
+    /// behind it.
+    Reserve {
+        /// The file.
+        file: FileId,
+        /// Bytes.
+        bytes: u64,
+    },
     /// Everything written to the file is made durable.
     Sync {
         /// The file.
@@ -349,6 +357,12 @@ impl DiskFile {
             self.disk.with(file, |content| content.grow(end));
         }
         Ok(())
+    }
+
+    #[track_caller]
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<(), Errno> {
+        let file = self.id;
+        self.disk.ask(DiskEvent::Reserve { file, bytes }).map(drop)
     }
 
     #[track_caller]

@@ -41,6 +41,7 @@ impl Medium {
             DiskEvent::Allocate { file, at, bytes } => {
                 self.grow(file, (at + bytes) as usize);
             }
+            DiskEvent::Reserve { .. } => {}
             DiskEvent::Sync { file, .. } => {
                 let (seen, durable) = self.files.get_mut(&file).unwrap();
                 durable.clone_from(seen);
@@ -142,6 +143,7 @@ impl<J: Fn(DiskEvent<'_>, &str) -> Answer + Send + Sync> DiskTap for Recorder<J>
             DiskEvent::Write { file, .. } => ("write", Some(file)),
             DiskEvent::SetLen { file, .. } => ("set length", Some(file)),
             DiskEvent::Allocate { file, .. } => ("allocate", Some(file)),
+            DiskEvent::Reserve { file, .. } => ("reserve", Some(file)),
             DiskEvent::Sync { file, .. } => ("sync", Some(file)),
             DiskEvent::Unlink { file } => ("unlink", Some(file)),
             DiskEvent::Rename { file, .. } => ("rename", Some(file)),

@@ -79,6 +79,10 @@ pub(in crate::viper) struct Batch<'a> {
     hashes: HashSet<u64>,
     clock: u64,
     emptied: Vec<Emptied>,
+    /// Records that have left, of blocks that stay.
+    left: Vec<Old>,
+    /// The pieces of values that have left.
+    chains: Vec<Chain>,
 }
 
 impl Below {
@@ -98,6 +102,8 @@ impl Below {
             hashes: HashSet::new(),
             clock: 0,
             emptied: Vec::new(),
+            left: Vec::new(),
+            chains: Vec::new(),
         }
     }
 }
@@ -226,6 +232,8 @@ impl<'a> Batch<'a> {
         }
         bump(&below.counters.syncs, 1);
         tail.writer.sync(&below.log)?;
+        tail.writer
+            .reserve_removals(&below.log, self.swings.len(), self.keys.len())?;
         // From here on the index leads to entries that are not settled. Until they are, tier 1 has all of
         // them.
         let outcome = self.swing(viper, session);
@@ -239,10 +247,28 @@ impl<'a> Batch<'a> {
             Ok(()) => {
                 let _marks = session.settle_and_fence();
                 let _ordered = below.settle(tail, session, *clock);
+                self.bury_left(viper, session)?;
                 self.remove_expired(viper, session)
             }
             Err(error) => Err(viper.halt(error)),
         }
+    }
+
+    /// Marks what has left dead, and frees its pieces. The log counts now: before, a crash would have left
+    /// nothing but these records.
+    fn bury_left(&mut self, viper: &Viper, session: &mut ViperSession) -> Result<(), Error> {
+        for chain in self.chains.drain(..) {
+            viper.retire_chain(chain);
+        }
+        if self.left.is_empty() {
+            return Ok(());
+        }
+        for old in self.left.drain(..) {
+            session.mark(&old)?;
+            session.count_garbage(&old);
+        }
+        let _marks = session.settle_and_fence();
+        Ok(())
     }
 
     /// Removes the keys from the index whose removals count now, unless they were written meanwhile.
@@ -292,9 +318,8 @@ impl<'a> Batch<'a> {
                 }
                 if !is_below(swing.from) && !self.is_emptied(viper, swing.from) {
                     // Its block stays, and the record must not count there any more.
-                    let old = at_old(&viper.space, swing.from.get() * UNIT)?;
-                    session.mark(&old)?;
-                    session.count_garbage(&old);
+                    self.left
+                        .push(at_old(&viper.space, swing.from.get() * UNIT)?);
                 }
                 if is_below(swing.from) {
                     bump(&counters.cleaned_bytes, swing.bytes);
@@ -317,8 +342,8 @@ impl<'a> Batch<'a> {
                 }
             }
             session.give_back(stripe);
-            if is_swung && let Some(chain) = swing.chain {
-                viper.retire_chain(chain);
+            if is_swung {
+                self.chains.extend(swing.chain);
             }
         }
         Ok(is_whole)

@@ -7,8 +7,11 @@ use crate::error::Error;
 use crate::options::{Loading, Options, Policy, Promote};
 use crate::store::Store;
 use crate::viper::Viper;
+use crate::viper::below::evict::Victim;
 use crate::viper::below::load;
+use crate::viper::lookup::look_up;
 use crate::viper::session::ViperSession;
+use everdram_pm::faults::Faults;
 use everdram_pm::{Medium, MediumChoice};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -533,4 +536,58 @@ fn a_restart_with_a_checkpoint_finds_everything() {
         "{with_checkpoint} of 12 with a checkpoint"
     );
     compare(&Store::open(&path, &options()).unwrap(), &model);
+}
+
+/// A key was removed while it left, on a disk that was full by then: the log could not be told, and the engine
+/// took no more writes.
+#[test]
+fn a_disk_that_fills_while_records_leave_halts_nothing() {
+    let directory = TempDir::new_in("/dev/shm").unwrap();
+    open(directory.path()).close().unwrap();
+    let path = directory.path().join("pool");
+    let faults = Faults::install(&path.join("tier2"));
+    let viper = over(&path, Loading::Wait);
+    let mut user = ViperSession::of_user(Arc::clone(&viper)).unwrap();
+    let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
+    let below = viper.below.as_ref().unwrap();
+    let value = [5; 200];
+    let mut leave = |user: &mut ViperSession, meanwhile: &mut dyn FnMut(&mut ViperSession)| {
+        user.put(b"key", &value, 0).unwrap();
+        let _ticket = user.commit().unwrap();
+        let hash = viper.hash(b"key");
+        let found = look_up(&viper, &user.slot, hash, b"key", &mut user.scratch).unwrap();
+        let (from, _, record) = found.unwrap();
+        let mut batch = below.batch(true);
+        let victim = Victim {
+            hash,
+            key: b"key",
+            value: &value,
+            expires_at_ms: 0,
+            order: record.stamp.order(),
+            from,
+            chain: None,
+        };
+        batch.append(&victim).unwrap();
+        meanwhile(user);
+        batch.finish(&viper, &mut session).map(drop)
+    };
+    let removed = |user: &mut ViperSession| {
+        assert!(user.delete(b"key").unwrap());
+        let _ticket = user.commit().unwrap();
+    };
+    let refused = leave(&mut user, &mut |user| {
+        removed(user);
+        // Of what is appended, and no more.
+        faults.room(Some(300));
+    });
+    assert!(matches!(refused, Err(Error::NoSpace(_))), "{refused:?}");
+    viper.healthy().unwrap();
+    faults.room(None);
+    leave(&mut user, &mut |user| removed(user)).unwrap();
+    let killed = directory.path().join("killed");
+    copy(&path, &killed);
+    for viper in [&viper, &over(&killed, Loading::Wait)] {
+        let mut session = ViperSession::of_user(Arc::clone(viper)).unwrap();
+        assert_eq!(session.get(b"key", &mut Vec::new()).unwrap(), None);
+    }
 }

@@ -118,7 +118,8 @@ const INTERLEAVINGS: [Interleaving; 36] = [
                 .collect();
             [before, vec![(1, Call::Tend)], vec![(0, Call::Checkpoint)]]
         },
-        stops: [5..6, 165..203, 0..1],
+        // Wide, since what moves the events of a Tend must not move them out of here.
+        stops: [5..6, 60..220, 0..1],
         medium: Some(Medium::File),
         ..PLAIN
     },

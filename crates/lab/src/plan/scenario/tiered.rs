@@ -16,7 +16,7 @@ const OTHERS: std::ops::Range<Key> = 4..12;
 
 /// All of them, on one medium.
 pub(super) fn all(medium: Medium) -> Vec<Scenario> {
-    let stories: [(&str, Story); 5] = [
+    let stories: [(&str, Story); 6] = [
         ("keys that came back by a read are removed", read_back),
         ("a key that replaced one of the log expires", expired),
         (
@@ -25,6 +25,10 @@ pub(super) fn all(medium: Medium) -> Vec<Scenario> {
         ),
         ("a batch over both tiers is removed again", batches),
         ("the mark of a record in an open block is lost", left_open),
+        (
+            "keys of both tiers are removed before the log is read",
+            removed_before_read,
+        ),
     ];
     let told = stories.map(|(name, story)| {
         Scenario::new(
@@ -32,8 +36,10 @@ pub(super) fn all(medium: Medium) -> Vec<Scenario> {
             plan(EngineKind::Tiered, medium, Profile::Tiers, story),
         )
     });
+    let full = (medium == Medium::Pmem).then(full_in_a_block);
     let put_again = (medium == Medium::Pmem).then(put_again);
-    told.into_iter().chain(put_again).collect()
+    let full = full.into_iter().flatten();
+    told.into_iter().chain(put_again).chain(full).collect()
 }
 
 /// Fills blocks with other keys so often that what is in the pool leaves it.
@@ -111,6 +117,38 @@ fn left_open(values: &mut Values) -> Calls {
     pass(values, &mut calls, 8);
     calls.push((0, Call::Get(0)));
     calls
+}
+
+/// The first keys are in the log, and newer values of them in the pool. The next process removes them at once,
+/// and then reads the log.
+fn removed_before_read(values: &mut Values) -> Calls {
+    let mut calls = below(values);
+    calls.extend((0..4).map(|key| (0, put(values, key, SMALL))));
+    calls.push((0, Call::Reopen));
+    calls.extend((0..4).map(|key| (0, Call::Delete(key))));
+    calls.push((0, Call::Tend));
+    calls.extend((0..4).map(|key| (0, Call::Get(key))));
+    calls
+}
+
+/// The disk is full for once, wherever that is: also while a block is being emptied, of which some records have
+/// left then, and the others stay.
+fn full_in_a_block() -> impl Iterator<Item = Scenario> {
+    // A segment, its seal and a manifest, and a share of them.
+    let bytes = (12_000..18_000).step_by(97);
+    bytes.map(|bytes| {
+        let mut plan = plan(EngineKind::Tiered, Medium::Pmem, Profile::Tiers, |values| {
+            let mut calls = below(values);
+            calls.extend((0..12).map(|key| (1, Call::Delete(key))));
+            pass(values, &mut calls, 3);
+            calls
+        });
+        plan.fault = Fault::Full(bytes, 1);
+        Scenario {
+            is_one_of_many: true,
+            ..Scenario::new("the log is full in the middle of a block", plan)
+        }
+    })
 }
 
 /// A batch replaces keys of the log. The process dies behind the fence of its journal: recovery writes the
