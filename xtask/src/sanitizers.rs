@@ -12,7 +12,7 @@ use crate::step::{Step, Under};
 use std::process::{Command, Stdio};
 
 /// What Miri runs.
-pub(crate) const MIRI: [Step; 3] = [
+pub(crate) const MIRI: [Step; 4] = [
     Step::tests(
         "miri, substrate",
         Under::Miri,
@@ -30,6 +30,12 @@ pub(crate) const MIRI: [Step; 3] = [
         Under::Miri,
         400,
         "test --package everdram --lib -- viper::tests viper::layout viper::record viper::batch",
+    ),
+    Step::tests(
+        "miri, boundary to C",
+        Under::Miri,
+        120,
+        "test --package everdram-fabric-c --lib -- boundary::",
     ),
 ];
 

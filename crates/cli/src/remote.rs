@@ -1,8 +1,7 @@
-//! `everdram remote`: single calls to a door of a fabric, to try it and for scripts.
+//! `everdram remote`: single calls to doors of a fabric, to try them and for scripts.
 
 use crate::{Outcome, units};
-use anyhow::Context;
-use everdram_fabric::{Client, ClientError, ClientOptions, Way};
+use everdram_fabric::{ClientOptions, Cluster, ClusterClient, SLOTS, Server, Way, slot_of};
 use hdrhistogram::Histogram;
 use rand::RngExt;
 use std::collections::HashMap;
@@ -17,12 +16,19 @@ use std::time::{Duration, Instant};
                   request; for long ones the client writes into memory of the server, which then makes them durable \
                   (RDMP-SA). If the pool has a landing area (`--landing-bytes`), clients can make values durable by \
                   themselves (`put --way cc`, RDMP-CC).\n\n\
-                  Example: everdram remote tcp://127.0.0.1:7700 put name value",
+                  Several servers, with a comma between their addresses, share the keys: each key is at one of them, \
+                  which `where` names, whatever the order of the addresses. Nothing is replicated. All of them must be \
+                  there, but those whose pool is named behind `#`, as `hello` prints it: then a server that is gone \
+                  takes only its own keys with it. Who adds a server moves nothing by that: the keys of the slots that \
+                  it takes over must be put again.\n\n\
+                  Examples:\n  everdram remote tcp://127.0.0.1:7700 put name value\n  \
+                  everdram remote tcp://127.0.0.1:7700,tcp://127.0.0.1:7701 where name",
     after_help = "Exit codes: 0 done; 1 failed, or no such key; 2 usage."
 )]
 pub(crate) struct Arguments {
-    /// Address of the door
-    address: String,
+    /// Address of the door, or of several: ADDRESS,ADDRESS; each may name its pool: ADDRESS#POOL
+    #[arg(value_name = "ADDRESS[,ADDRESS]")]
+    addresses: String,
     /// Password of the server
     #[arg(long, env = "EVERDRAM_PASSWORD", hide_env_values = true)]
     password: Option<String>,
@@ -32,8 +38,13 @@ pub(crate) struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Call {
-    /// Connect, and print what an acknowledgement means there
+    /// Connect, and print each server's pool and share of the keys, and what an acknowledgement means there
     Hello,
+    /// Print which server has a key, whether it is there or not
+    Where {
+        /// The key
+        key: String,
+    },
     /// Print the value of a key, byte by byte
     Get {
         /// The key
@@ -61,7 +72,7 @@ enum Call {
         /// The key
         key: String,
     },
-    /// Load the server for a while, and print what it did in a second and how long calls took
+    /// Load the servers for a while, and print what it did in a second and how long calls took
     Bench(Load),
 }
 
@@ -89,7 +100,7 @@ fn way(name: &str) -> Result<Way, String> {
 /// A load.
 #[derive(clap::Args)]
 struct Load {
-    /// Connections, each with a thread of its own
+    /// Clients, each with a thread of its own and a connection to each server
     #[arg(long, default_value_t = 8)]
     clients: usize,
     /// Calls that each keeps under way, at most 16
@@ -116,20 +127,16 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         password: arguments.password.clone(),
         ..ClientOptions::default()
     };
-    if let Call::Bench(load) = &arguments.call {
-        return load.run(&arguments.address, &options);
-    }
-    let client = Client::connect(&arguments.address, &options);
-    let mut client = client.with_context(|| arguments.address.clone())?;
+    let addresses: Vec<&str> = arguments.addresses.split(',').collect();
+    let cluster = Cluster::connect(&addresses, &options)?;
+    let mut client = cluster.client();
     let begun = Instant::now();
     match &arguments.call {
-        Call::Bench(_) => {}
-        Call::Hello => {
-            println!("{}", client.acknowledgement());
-            match client.takes_client_centric() {
-                true => println!("ways: inline, sa, cc, cc-sa"),
-                false => println!("ways: inline, sa"),
-            }
+        Call::Bench(load) => return load.run(&cluster),
+        Call::Hello => return hello(&mut client),
+        Call::Where { key } => {
+            let slot = slot_of(key.as_bytes());
+            println!("slot {slot}, {}", named(server_of(&cluster, key)));
         }
         Call::Get { key } => match client.get(key.as_bytes())? {
             Some(value) => std::io::stdout().write_all(&value)?,
@@ -161,7 +168,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
                 units::bytes(value.len() as u64),
                 units::time(begun.elapsed()),
             );
-            println!("acknowledged after {took}: {bytes}, {way}");
+            let at = match cluster.servers() {
+                [_] => String::new(),
+                _ => format!(", at {}", server_of(&cluster, key).address()),
+            };
+            println!("acknowledged after {took}: {bytes}, {way}{at}");
         }
         Call::Delete { key } => match client.delete(key.as_bytes())? {
             true => println!(
@@ -184,18 +195,58 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Sound)
 }
 
+fn server_of<'a>(cluster: &'a Cluster, key: &str) -> &'a Server {
+    &cluster.servers()[cluster.server_of(key.as_bytes())]
+}
+
+/// The address of a server with its pool, as it may be given.
+fn named(server: &Server) -> String {
+    format!("{}#{}", server.address(), server.pool())
+}
+
+/// Says of each server what it is. One that does not answer is a failure, after all others.
+fn hello(client: &mut ClusterClient) -> anyhow::Result<Outcome> {
+    let cluster = client.cluster().clone();
+    let mut failed = None;
+    for (place, server) in cluster.servers().iter().enumerate() {
+        println!(
+            "{}: {} of {SLOTS} slots",
+            named(server),
+            cluster.slots_of(place)
+        );
+        match client.connection(place) {
+            Ok(connection) => {
+                println!("  {}", connection.acknowledgement());
+                let ways = match connection.takes_client_centric() {
+                    true => "inline, sa, cc, cc-sa",
+                    false => "inline, sa",
+                };
+                println!("  ways: {ways}");
+            }
+            Err(error) => {
+                println!("  {error}");
+                failed = Some(error);
+            }
+        }
+    }
+    failed.map_or(Ok(Outcome::Sound), |error| Err(error.into()))
+}
+
 fn absent(key: &str) -> anyhow::Result<Outcome> {
     anyhow::bail!("no key `{key}`")
 }
 
 impl Load {
-    fn run(&self, address: &str, options: &ClientOptions) -> anyhow::Result<Outcome> {
+    fn run(&self, cluster: &Cluster) -> anyhow::Result<Outcome> {
         let length = Duration::try_from_secs_f64(self.seconds)
             .map_err(|_| crate::settings::usage("--seconds: not a time"))?;
         let mut clients = Vec::new();
         for _ in 0..self.clients.max(1) {
-            let client = Client::connect(address, options);
-            clients.push(client.with_context(|| address.to_owned())?);
+            let mut client = cluster.client();
+            for server in 0..cluster.servers().len() {
+                client.connection(server)?;
+            }
+            clients.push(client);
         }
         let begun = Instant::now();
         let times = std::thread::scope(|scope| {
@@ -225,7 +276,7 @@ impl Load {
     }
 
     /// The calls of one client; how long each took, in nanoseconds.
-    fn calls(&self, mut client: Client, until: Instant) -> anyhow::Result<Histogram<u64>> {
+    fn calls(&self, mut client: ClusterClient, until: Instant) -> anyhow::Result<Histogram<u64>> {
         let mut random = rand::rng();
         let mut times = Histogram::new(3)?;
         let value = vec![0x5a; self.value_bytes];
@@ -244,8 +295,7 @@ impl Load {
                 };
                 under_way.insert(ticket, begun);
             }
-            let ended = client.poll(Duration::from_secs(1));
-            for done in ended.map_err(|error: ClientError| anyhow::Error::new(error))? {
+            for done in client.poll(Duration::from_secs(1)) {
                 done.outcome?;
                 if let Some(begun) = under_way.remove(&done.ticket) {
                     times.record(begun.elapsed().as_nanos() as u64)?;

@@ -40,6 +40,8 @@ fn text(path: &Path) -> &str {
 struct Server {
     process: Child,
     port: u16,
+    /// The address of its fabric door, if it has one.
+    fabric: Option<String>,
 }
 
 impl Server {
@@ -58,6 +60,7 @@ impl Server {
         Server {
             process,
             port: ready["port"].as_u64().unwrap().try_into().unwrap(),
+            fabric: ready["fabric"].as_str().map(str::to_owned),
         }
     }
 
@@ -184,6 +187,69 @@ fn servers_come_back_byte_for_byte_in_both_formats(engine: EngineKind) {
         assert_eq!(target.end_with("-INT"), Some(0));
         assert!(read_contents(&to) == contents, "{format}");
     }
+}
+
+#[test]
+fn remote_spreads_keys_over_a_list_of_servers() {
+    if let Err(reason) = everdram_fabric::version() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let serve = |name: &str| {
+        let pool = directory.path().join(name);
+        Server::start(&["--pool", text(&pool), "--fabric", "tcp://127.0.0.1:0"])
+    };
+    let (one, other) = (serve("one"), serve("other"));
+    let [first, second] = [&one, &other].map(|server| server.fabric.clone().unwrap());
+    let (list, turned) = (format!("{first},{second}"), format!("{second},{first}"));
+    let mut at_one = Vec::new();
+    // Until both have a key.
+    while !(at_one.contains(&true) && at_one.contains(&false)) {
+        assert!(at_one.len() < 50, "all keys are at one of two servers");
+        let key = format!("key:{}", at_one.len());
+        let said = run_well(&["remote", &list, "where", &key]);
+        let is_at_one = said.contains(&format!(", {first}#"));
+        assert!(
+            is_at_one || said.contains(&format!(", {second}#")),
+            "{said}"
+        );
+        let put = run_well(&["remote", &list, "put", &key, "value"]);
+        let address = if is_at_one { &first } else { &second };
+        assert!(put.ends_with(&format!(", at {address}\n")), "{put}");
+        assert_eq!(run_well(&["remote", &turned, "get", &key]), "value");
+        // The server has it, and the Redis door of the server shows it.
+        let server = if is_at_one { &one } else { &other };
+        let mut connection = server.connect(None).unwrap();
+        let value: String = redis::cmd("GET").arg(&key).query(&mut connection).unwrap();
+        assert_eq!(value, "value");
+        at_one.push(is_at_one);
+    }
+    let hello = run_well(&["remote", &list, "hello"]);
+    let named: Vec<&str> = hello
+        .lines()
+        .filter_map(|line| line.strip_prefix("tcp://")?.split_once(": "))
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(named.len(), 2, "{hello}");
+
+    // With one of them gone, a list must name its pool, and its keys alone are missing.
+    drop(other);
+    let key = |is_at_one: bool| {
+        let place = at_one.iter().position(|&at| at == is_at_one);
+        format!("key:{}", place.unwrap())
+    };
+    let named = format!("tcp://{},tcp://{}", named[0], named[1]);
+    assert_eq!(run_well(&["remote", &named, "get", &key(true)]), "value");
+    for (list, key) in [(&named, key(false)), (&list, key(true))] {
+        let output = run(&["remote", list, "get", &key]);
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said.matches(&second).count(), 1, "{said}");
+        assert_eq!(said.matches("no door").count(), 1, "{said}");
+    }
+    // A library of libfabric's once took the signal, and ended the server on the spot.
+    assert_eq!(one.end_with("-TERM"), Some(0));
 }
 
 fn a_server_ends_in_order_and_keeps_its_data(engine: EngineKind) {

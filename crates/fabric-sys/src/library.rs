@@ -45,10 +45,17 @@ pub struct Library {
     strerror: Strerror,
 }
 
+/// What is set in the environment before the library is loaded.
+const ENVIRONMENT: [(&str, &str); 2] =
+    [("FI_MR_CACHE_MAX_COUNT", "0"), ("IPATH_NO_BACKTRACE", "1")];
+
 /// Loads libfabric, at the first call; later calls give the same answer.
 ///
 /// Sets `FI_MR_CACHE_MAX_COUNT=0` in the environment before that, unless it is set: without this the library
 /// patches `munmap` and `madvise` of the process to watch memory that this crate registers by itself anyway.
+///
+/// And `IPATH_NO_BACKTRACE=1`: otherwise `libinfinipath`, with which Debian's libfabric is linked, takes
+/// signals of the process as soon as it is loaded, and SIGTERM ends a server before it has closed its pool.
 ///
 /// Call it early, before other threads read or change the environment by other means than `std::env`.
 ///
@@ -61,12 +68,13 @@ pub fn library() -> Result<&'static Library, LoadError> {
 }
 
 fn load() -> Result<Library, LoadError> {
-    const CACHE: &str = "FI_MR_CACHE_MAX_COUNT";
-    if std::env::var_os(CACHE).is_none() {
-        // SAFETY: runs once, under the lock of `library`; std serializes it with all of std's own accesses.
-        // The library, which reads the environment past std, is not loaded yet. Callers were told to be
-        // early.
-        unsafe { std::env::set_var(CACHE, "0") };
+    for (name, value) in ENVIRONMENT {
+        if std::env::var_os(name).is_none() {
+            // SAFETY: runs once, under the lock of `library`; std serializes it with all of std's own
+            // accesses. The library, which reads the environment past std, is not loaded yet. Callers were
+            // told to be early.
+            unsafe { std::env::set_var(name, value) };
+        }
     }
     // SAFETY: the name is a C string; the library's initializers are those of a system library.
     let handle = unsafe { dlopen(c"libfabric.so.1".as_ptr(), RTLD_NOW) };

@@ -7,6 +7,7 @@
 mod pending;
 mod replies;
 
+use crate::identity::PoolId;
 use crate::inside::{self, Network};
 use crate::libfabric::{self, Place};
 use crate::link::{Conn, Event, Link, LinkError};
@@ -117,7 +118,15 @@ pub struct Probed {
 
 /// Names a submitted call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(u64);
+pub struct Ticket(pub(crate) u64);
+
+impl Ticket {
+    /// As a number, which no other ticket of its client has.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
 
 /// What a call came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,6 +172,7 @@ pub struct Client {
     /// What the door could not take while others were under way.
     again: VecDeque<Again>,
     done: VecDeque<Done>,
+    pool: PoolId,
     acknowledgement: String,
     events: Vec<Event>,
 }
@@ -208,6 +218,7 @@ impl Client {
             long: None,
             again: VecDeque::new(),
             done: VecDeque::new(),
+            pool: PoolId::default(),
             acknowledgement: String::new(),
             events: Vec::new(),
         };
@@ -256,6 +267,12 @@ impl Client {
     #[must_use]
     pub fn takes_client_centric(&self) -> bool {
         self.takes_by_client
+    }
+
+    /// The pool that the door serves.
+    #[must_use]
+    pub fn pool(&self) -> PoolId {
+        self.pool
     }
 
     /// What one may rely on after a put or a removal has returned, in a sentence of the server.
@@ -428,6 +445,16 @@ impl Client {
     #[must_use]
     pub fn calls_under_way(&self) -> usize {
         self.under_way.len() + self.committing.len() + self.again.len()
+    }
+
+    /// Whether the connection has not ended, as far as this end knows.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// No ticket will be one of an earlier connection.
+    pub(crate) fn number_after(&mut self, earlier: &Client) {
+        self.last = self.last.max(earlier.last);
     }
 
     fn ticket(&mut self) -> Ticket {

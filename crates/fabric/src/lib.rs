@@ -27,9 +27,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod adapter;
 mod client;
+mod cluster;
 mod door;
+mod identity;
 mod inside;
 mod libfabric;
 mod link;
@@ -66,8 +70,12 @@ pub fn probe(provider: &str, at: std::net::SocketAddr) -> Result<Probe, LoadErro
 }
 
 pub use client::{Client, ClientError, ClientOptions, Done, Outcome, Probed, Ticket, Way};
+pub use cluster::{
+    Cluster, ClusterClient, ClusterDone, ClusterError, SERVERS_MAX, SLOTS, Server, slot_of,
+};
 pub use door::{Door, DoorStats, Settings, StartError};
 pub use everdram_fabric_sys::{Bounds, Commit, LoadError, Probe, Provider, WriteTimes};
+pub use identity::PoolId;
 pub use inside::Network;
 pub use link::LinkError;
 pub use wire::{INLINE_BYTES, KEY_BYTES_MAX, Status, VALUE_BYTES_MAX};

@@ -10,13 +10,14 @@
 //! Numbers are little-endian. What a kind does not use is 0. A message that is cut, too long, of another
 //! version, or does not sum up is refused; its connection is closed, since nothing behind it can be trusted.
 
+use crate::identity::PoolId;
 use std::ops::Range;
 use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes of a head.
 pub(crate) const HEAD_BYTES: usize = 64;
-/// Version of this protocol.
-pub(crate) const VERSION: u8 = 1;
+/// Version of this protocol. Since 2 the reply to a Hello says which pool the door serves.
+pub(crate) const VERSION: u8 = 2;
 /// Longest key, in bytes; longer ones go through the Redis door.
 pub const KEY_BYTES_MAX: usize = 1024;
 /// Longest value, in bytes; longer ones go through the Redis door.
@@ -258,6 +259,17 @@ pub(crate) fn slot_sum(nonce: u64, value: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(value, nonce)
 }
 
+/// The body of the reply to a Hello.
+pub(crate) fn hello(pool: PoolId, acknowledgement: &str) -> Vec<u8> {
+    [&pool.0[..], acknowledgement.as_bytes()].concat()
+}
+
+/// Pool and acknowledgement of such a body; `None`: it is none.
+pub(crate) fn read_hello(body: &[u8]) -> Option<(PoolId, String)> {
+    let (pool, text) = body.split_first_chunk()?;
+    Some((PoolId(*pool), String::from_utf8_lossy(text).into_owned()))
+}
+
 /// The word at the front of a body.
 pub(crate) fn first_word(body: &[u8]) -> Option<u64> {
     body.first_chunk().map(|word| u64::from_le_bytes(*word))
@@ -288,14 +300,24 @@ mod tests {
     fn a_put_has_the_bytes_that_the_format_draws() {
         let bytes = whole(put(), b"key", b"value");
         assert_eq!(bytes.len(), 64 + 8 + 5);
-        assert_eq!(bytes[..8], [4, 1, 0, 0, 4, 3, 2, 1]);
+        assert_eq!(bytes[..8], [4, 2, 0, 0, 4, 3, 2, 1]);
         assert_eq!(bytes[16..24], [3, 0, 0, 0, 5, 0, 0, 0]);
         assert_eq!(
             bytes[24..40],
             [5, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]
         );
         assert_eq!(&bytes[64..], b"key\0\0\0\0\0value");
-        assert_eq!(bytes[8..16], [217, 244, 116, 72, 39, 213, 80, 103]);
+        assert_eq!(bytes[8..16], [209, 175, 175, 70, 145, 212, 119, 86]);
+    }
+
+    #[test]
+    fn a_hello_is_answered_by_pool_and_text() {
+        let pool = PoolId([3; 16]);
+        let body = hello(pool, "survives");
+        assert_eq!((body.len(), &body[16..]), (24, &b"survives"[..]));
+        assert_eq!(read_hello(&body), Some((pool, "survives".to_owned())));
+        assert_eq!(read_hello(&body[..16]), Some((pool, String::new())));
+        assert_eq!(read_hello(&body[..15]), None);
     }
 
     #[test]

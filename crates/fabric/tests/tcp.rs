@@ -4,7 +4,7 @@
 use everdram::password::Password;
 use everdram::{Medium, MediumChoice, Options, Store};
 use everdram_fabric::{
-    Client, ClientError, ClientOptions, Door, INLINE_BYTES, Outcome, Settings, Status,
+    Client, ClientError, ClientOptions, Cluster, Door, INLINE_BYTES, Outcome, Settings, Status,
     VALUE_BYTES_MAX, Way,
 };
 use std::collections::BTreeMap;
@@ -226,4 +226,116 @@ fn many_idle_clients_are_held_and_let_go() {
     clients[0].put(b"key", b"value").unwrap();
     drop(clients);
     await_connections(&fixture.door, 0);
+}
+
+/// Servers of a cluster, each with a pool of its own.
+fn cluster_of(count: usize) -> Option<(Vec<Fixture>, Cluster)> {
+    let fixture = || Fixture::new(Medium::Emulated, Settings::default());
+    let fixtures: Option<Vec<Fixture>> = (0..count).map(|_| fixture()).collect();
+    let fixtures = fixtures?;
+    let addresses: Vec<&str> = fixtures.iter().map(|one| one.door.address()).collect();
+    let cluster = Cluster::connect(&addresses, &ClientOptions::default()).unwrap();
+    Some((fixtures, cluster))
+}
+
+#[test]
+fn many_clients_share_many_servers() {
+    let Some((fixtures, cluster)) = cluster_of(3) else {
+        return;
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..8_u8 {
+            let cluster = &cluster;
+            scope.spawn(move || {
+                let mut client = cluster.client();
+                let mut expected = BTreeMap::new();
+                let mut under_way = 0;
+                for turn in 0..200_u8 {
+                    let key = vec![thread, turn % 30];
+                    let value = value([20, 500, 30_000][usize::from(turn % 3)], turn ^ thread);
+                    client.submit_put(&key, &value, 0, Way::Auto).unwrap();
+                    expected.insert(key, value);
+                    under_way += 1;
+                    while under_way > 24 || (turn == 199 && under_way > 0) {
+                        for done in client.poll(Duration::from_secs(20)) {
+                            assert!(matches!(done.outcome.unwrap(), Outcome::Stored(_)));
+                            under_way -= 1;
+                        }
+                    }
+                }
+                for (key, value) in &expected {
+                    assert!(client.get(key).unwrap().as_ref() == Some(value));
+                }
+            });
+        }
+    });
+    let keys: Vec<u64> = fixtures.iter().map(|one| one.store.len()).collect();
+    assert_eq!(keys.iter().sum::<u64>(), 8 * 30);
+    assert!(keys.iter().all(|&keys| keys > 0), "{keys:?}");
+    for one in &fixtures {
+        // One connection of each client, and the one that asked which pool this is.
+        assert_eq!(one.door.stats().accepted, 9);
+    }
+}
+
+#[test]
+fn a_server_of_a_cluster_goes_and_comes_back() {
+    let Some((mut fixtures, cluster)) = cluster_of(2) else {
+        return;
+    };
+    let mut client = cluster.client();
+    for number in 0..50_u8 {
+        client.put(&[number], &[number]).unwrap();
+    }
+    let Fixture {
+        store,
+        door,
+        _directory,
+    } = fixtures.remove(0);
+    let address = door.address().to_owned();
+    door.stop();
+    let gone = |server: usize| cluster.servers()[server].address() == address;
+    let mut failed = 0;
+    for number in 0..50_u8 {
+        match client.put(&[number], &[number + 1]) {
+            Ok(_) => assert!(!gone(cluster.server_of(&[number]))),
+            Err(error) => {
+                assert!(error.to_string().starts_with(&address), "{error}");
+                failed += 1;
+            }
+        }
+    }
+    assert!((1..50).contains(&failed), "{failed}");
+    // It is back at its address. Whoever knows its pool may know it by that alone.
+    let door = Door::start(&store, &address, Settings::default()).unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    for number in 0..50_u8 {
+        let found = loop {
+            match client.get(&[number]) {
+                Ok(found) => break found.unwrap(),
+                Err(error) => assert!(Instant::now() < until, "{error}"),
+            }
+            std::thread::yield_now();
+        };
+        // A put that ended as unknown may have happened.
+        let is_at_gone = gone(cluster.server_of(&[number]));
+        let may = [number, number + 1];
+        assert!(
+            may[usize::from(!is_at_gone)..].contains(&found[0]),
+            "{found:?}"
+        );
+    }
+    door.stop();
+    let named: Vec<String> = (cluster.servers().iter())
+        .map(|server| format!("{}#{}", server.address(), server.pool()))
+        .collect();
+    let unnamed = Cluster::connect(&[address.as_str()], &ClientOptions::default()).err();
+    assert!(unnamed.is_some(), "nobody is there");
+    let mut client = Cluster::connect(&named, &ClientOptions::default())
+        .unwrap()
+        .client();
+    for number in 0..50_u8 {
+        let is_gone = gone(cluster.server_of(&[number]));
+        assert_eq!(client.get(&[number]).is_err(), is_gone);
+    }
 }

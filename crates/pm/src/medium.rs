@@ -88,6 +88,8 @@ impl FromStr for Durability {
 /// A pool's medium, why it was chosen, what it costs, and what an acknowledgement means.
 #[derive(Clone, Debug)]
 pub struct Report {
+    /// Which pool this is: drawn at random when it was made. A copy of a pool has the same.
+    pub uuid: [u8; 16],
     /// The medium in effect.
     pub medium: Medium,
     /// Why this one, in a sentence: file system, DAX, MAP_SYNC.

@@ -47,7 +47,10 @@ impl Client {
         };
         let outcome = match (head.status, stage) {
             (Status::Ok, Stage::Hello) => {
-                self.acknowledgement = String::from_utf8_lossy(&body).into_owned();
+                let Some((pool, acknowledgement)) = wire::read_hello(&body) else {
+                    return Step::Nonsense;
+                };
+                (self.pool, self.acknowledgement) = (pool, acknowledgement);
                 // Both ends must know what a durable write is.
                 self.takes_by_client = head.grant & BY_CLIENT != 0 && self.link.can_commit();
                 Outcome::Absent

@@ -278,7 +278,7 @@ impl EventLoop {
             landed: &mut self.landed,
             giver: self.giver.as_mut(),
             password: &self.shared.settings.password,
-            acknowledgement: &self.shared.acknowledgement,
+            hello: &self.shared.hello,
             counters: &mailbox.counters,
         };
         let key = bytes.get(message.key).unwrap_or_default();

@@ -49,7 +49,7 @@ impl Bench {
         let port: Box<dyn Link> = Box::new(Port::new());
         let shared = Arc::new(Shared {
             engine: Arc::clone(store.engine()),
-            acknowledgement: store.report().acknowledgement.clone(),
+            hello: super::hello(store),
             landing: store.landing(),
             settings,
             mailboxes: vec![Mailbox::new(port.waker())],
@@ -163,6 +163,10 @@ impl Bench {
                         };
                         replies += 1;
                         let body = bytes.get(message.body).unwrap_or_default();
+                        if message.head.kind == Kind::Hello && message.head.status == Status::Ok {
+                            assert_eq!(body, self.shared.hello, "what a Hello is answered");
+                            assert!(wire::read_hello(body).is_some());
+                        }
                         if message.head.kind == Kind::Prepare && message.head.status == Status::Ok {
                             assert!(message.head.value_bytes <= VALUE_BYTES_MAX as u64);
                             let key = wire::first_word(body);

@@ -13,9 +13,11 @@ mod grants;
 mod request;
 mod slots;
 
+use crate::identity::PoolId;
 use crate::inside::Network;
 use crate::libfabric;
 use crate::link::{Link, LinkError, Listen};
+use crate::wire;
 use event_loop::{EventLoop, Mailbox};
 use everdram::Store;
 use everdram::engine::Engine;
@@ -120,7 +122,8 @@ struct Shared {
     engine: Arc<dyn Engine>,
     /// Where clients write durably by themselves, if the pool has such memory.
     landing: Option<Arc<Landing>>,
-    acknowledgement: String,
+    /// What a Hello is answered.
+    hello: Vec<u8>,
     settings: Settings,
     mailboxes: Vec<Mailbox>,
     connections: AtomicU64,
@@ -199,7 +202,7 @@ impl Door {
     ) -> Result<Door, StartError> {
         let engine = Arc::clone(store.engine());
         let shared = Arc::new(Shared {
-            acknowledgement: store.report().acknowledgement.clone(),
+            hello: hello(store),
             landing: store.landing(),
             mailboxes: links
                 .iter()
@@ -317,6 +320,12 @@ impl Drop for Door {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// What a Hello is answered: which pool this is, and what an acknowledgement means.
+fn hello(store: &Store) -> Vec<u8> {
+    let report = store.report();
+    wire::hello(PoolId(report.uuid), &report.acknowledgement)
 }
 
 /// Tries out whether peers can be served that are not trusted with this process.

@@ -47,7 +47,8 @@ pub(super) struct Tools<'a> {
     /// For slots of the landing area, if there is one that clients may write.
     pub(super) giver: Option<&'a mut Giver>,
     pub(super) password: &'a Password,
-    pub(super) acknowledgement: &'a str,
+    /// What a Hello is answered.
+    pub(super) hello: &'a [u8],
     pub(super) counters: &'a Counters,
 }
 
@@ -127,8 +128,8 @@ impl Tools<'_> {
             grant: if self.giver.is_some() { BY_CLIENT } else { 0 },
             ..head.reply(Status::Ok)
         };
-        let said = self.acknowledgement;
-        self.reply(answer, said.as_bytes())
+        let said = self.hello;
+        self.reply(answer, said)
     }
 
     fn get(

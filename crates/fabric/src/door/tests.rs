@@ -158,6 +158,8 @@ fn what_is_put_is_there_for_every_door() {
         let fixture = Fixture::on(medium, Settings::default());
         let mut client = fixture.client();
         assert!(client.acknowledgement().contains("survives"));
+        assert_eq!(client.pool().0, fixture.store.report().uuid);
+        assert_ne!(client.pool(), PoolId::default());
         let mut session = fixture.store.session().unwrap();
         for bytes in [
             0,

@@ -46,6 +46,7 @@ impl Model {
 /// A store over the model, with this clock.
 pub(crate) fn store(now: Clock) -> Store {
     let report = Report {
+        uuid: [0; 16],
         medium: Medium::Emulated,
         why: "the model keeps everything in DRAM".into(),
         persist: "nothing".into(),

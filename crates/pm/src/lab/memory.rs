@@ -122,6 +122,7 @@ pub fn open_beside(
 
 pub(crate) fn report(medium: Medium) -> Report {
     Report {
+        uuid: [0; 16],
         medium,
         why: "the crash lab".into(),
         persist: "recorded".into(),

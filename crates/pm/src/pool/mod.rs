@@ -357,10 +357,11 @@ impl Pool {
         self.header.poison().is_healthy()
     }
 
-    /// Medium, latency, meaning of an acknowledgement. The latency is updated as the log runs.
+    /// Which pool, medium, latency, meaning of an acknowledgement. The latency is updated as the log runs.
     #[must_use]
     pub fn report(&self) -> Report {
         let mut report = self.report.clone();
+        report.uuid = self.header.get().uuid;
         if let Some(log) = &self.log {
             report.latency = log.sync_latency();
         }

@@ -74,6 +74,7 @@ pub(crate) fn heap(bytes: u64, engine: u32, geometry: [u64; 8]) -> Arc<Pool> {
         damage: Vec::new(),
         closed: AtomicBool::new(false),
         report: Report {
+            uuid: [0; 16],
             medium: Medium::Emulated,
             why: "heap memory".into(),
             persist: format!("{kind} + {FENCE}"),

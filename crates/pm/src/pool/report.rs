@@ -19,6 +19,7 @@ pub(crate) fn of(
     delay: Option<&Delay>,
 ) -> Report {
     Report {
+        uuid: [0; 16],
         medium,
         why: why(medium, probe),
         persist: match (medium, kind) {
@@ -38,6 +39,7 @@ pub(crate) fn of(
 /// The report of a pool that is open read-only.
 pub(crate) fn of_view(medium: Medium, durability: Durability, delay: Option<&Delay>) -> Report {
     Report {
+        uuid: [0; 16],
         medium,
         why: "recorded in the pool, which is open read-only, in private memory".into(),
         persist: "nothing: the pool is open read-only".into(),

@@ -228,6 +228,7 @@ impl Bench {
     fn new(durability: Durability) -> Self {
         let engine = Held::new();
         let report = Report {
+            uuid: [0; 16],
             medium: Medium::File,
             why: "a test".into(),
             persist: "nothing".into(),
