@@ -501,6 +501,13 @@ impl Log {
             .map_err(Error::of_pool)
     }
 
+    /// Asks the system to have an entry in memory soon.
+    pub(crate) fn will_need(&self, location: Location) {
+        if let Some(segment) = self.segment_of(location) {
+            segment.file.will_need(offset_of(location), USUAL as u64);
+        }
+    }
+
     /// The entry at a location; its bytes are left in `scratch`. `None`: its segment was removed since the
     /// owner's table led there, so the table leads elsewhere now.
     ///

@@ -39,7 +39,7 @@ impl ViperSession {
         count: usize,
         met: &mut Met,
     ) -> Result<u64, Error> {
-        let mut failed = Ok(());
+        let failed;
         let mut dying = Vec::new();
         let next = {
             let ViperSession {
@@ -70,11 +70,15 @@ impl ViperSession {
                 met.push(key, bytes, record.expires_at_ms);
                 Ok(())
             };
-            engine.index.scan(cursor, count, &pin, &mut |location| {
-                if failed.is_ok() {
-                    failed = one(location);
-                }
-            })
+            let mut locations = Vec::new();
+            let next = engine.index.scan(cursor, count, &pin, &mut |location| {
+                locations.push(location);
+            });
+            if let Some(below) = &engine.below {
+                below.foresee(locations.iter().copied());
+            }
+            failed = locations.into_iter().try_for_each(&mut one);
+            next
         };
         // Writers may have stored these marks just now; they fence them before they release the stripe.
         for stripe in dying {

@@ -273,6 +273,15 @@ impl Backend for ViperSession {
         }
         into.truncate(bytes);
         found.truncate(count);
+        let index = &self.engine.index;
+        if let Some(below) = self.engine.below.as_ref().filter(|below| below.is_used())
+            && keys.len() > 1
+        {
+            let pin = self.slot.pin();
+            for &(hash, _) in hashes {
+                below.foresee(index.candidates(KeyHash(hash), &pin));
+            }
+        }
         read_one_by_one(self, keys, into, found)
     }
 

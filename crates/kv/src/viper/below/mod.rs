@@ -39,7 +39,7 @@ pub(super) use evict::{Batch, Victim};
 use super::record::Record;
 use super::session::ViperSession;
 use super::space::Space;
-use crate::aof::{Entry, Known, Log, Position, Writer};
+use crate::aof::{Entry, Known, Log, Position, Writer, is_below};
 use crate::engine::ghosts::Ghosts;
 use crate::engine::kind::EngineKind;
 use crate::error::{Error, corrupt};
@@ -324,6 +324,13 @@ impl Below {
             ..
         } = entry;
         Ok(Record::elsewhere(order, expires_at_ms, key, value, bytes))
+    }
+
+    /// Asks the disk for all of these that are in the log at once. They are read one after the other.
+    pub(super) fn foresee(&self, locations: impl Iterator<Item = Location>) {
+        locations
+            .filter(|location| is_below(*location))
+            .for_each(|location| self.log.will_need(location));
     }
 
     /// The record at a candidate of the index, if it is one of `key`.
