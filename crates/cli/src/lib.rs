@@ -63,7 +63,7 @@ enum Command {
     Check(check::Arguments),
     Import(transfer::import::Arguments),
     Export(transfer::export::Arguments),
-    Bench(bench::Arguments),
+    Bench(Box<bench::Arguments>),
     Remote(remote::Arguments),
 }
 

@@ -283,6 +283,22 @@ fn a_server_ends_in_order_and_keeps_its_data(engine: EngineKind) {
     assert_eq!(server.process.wait().unwrap().code(), Some(0));
 }
 
+/// Libraries that libfabric brings along may take the signals of a process.
+#[test]
+fn a_server_with_a_fabric_door_ends_in_order() {
+    if let Err(reason) = everdram_fabric::version() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let pool = dir.path().join("pool");
+    let door = ["--fabric", "tcp://127.0.0.1:0"];
+    for signal in ["-TERM", "-INT"] {
+        let server = Server::start(&[&["--pool", text(&pool)], &door[..]].concat());
+        assert_eq!(server.end_with(signal), Some(0), "{signal}");
+    }
+}
+
 #[test]
 fn settings_come_from_the_file_and_the_environment() {
     let directory = tempfile::tempdir().unwrap();

@@ -13,6 +13,7 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Bytes that a pool stores at once.
 const WORD: usize = 8;
@@ -36,6 +37,7 @@ pub(crate) struct Adapter {
     exposed: HashMap<u64, Memory>,
     /// Cuts and orders the pieces of a write.
     random: Option<StdRng>,
+    last_commit_ns: u64,
 }
 
 #[cfg_attr(not(test), allow(dead_code, reason = "one-sided gets come later"))]
@@ -44,6 +46,7 @@ impl Adapter {
         Adapter {
             exposed: HashMap::new(),
             random: Some(StdRng::seed_from_u64(seed)),
+            last_commit_ns: 0,
         }
     }
 
@@ -104,9 +107,20 @@ impl Adapter {
                     bytes,
                     &mut self.random,
                 );
-                !is_durable || commit(lane, stored)
+                if !is_durable {
+                    return true;
+                }
+                let begun = Instant::now();
+                let is_done = commit(lane, stored);
+                self.last_commit_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                is_done
             }
         }
+    }
+
+    /// Nanoseconds that the last durable write took to become durable, once it was there.
+    pub(crate) fn last_commit_ns(&self) -> u64 {
+        self.last_commit_ns
     }
 
     /// A peer reads. `None`: it may not.
@@ -119,9 +133,25 @@ impl Adapter {
         may.then(|| memory.copy(at, bytes))?
     }
 
-    /// The owner of the memory looks at it. `None`: there is no such memory.
-    pub(crate) fn look(&self, key: u64, at: u64, bytes: usize) -> Option<Vec<u8>> {
-        self.exposed.get(&key)?.copy(at, bytes)
+    /// The owner of the memory looks at it. `false`: there is no such memory.
+    pub(crate) fn look(&self, key: u64, at: u64, into: &mut [u8]) -> bool {
+        match self.exposed.get(&key) {
+            Some(Memory::Own(memory)) => match range(at, into.len(), memory.len()) {
+                Some(range) => {
+                    into.copy_from_slice(&memory[range]);
+                    true
+                }
+                None => false,
+            },
+            Some(memory) => match memory.copy(at, into.len()) {
+                Some(bytes) => {
+                    into.copy_from_slice(&bytes);
+                    true
+                }
+                None => false,
+            },
+            None => false,
+        }
     }
 }
 

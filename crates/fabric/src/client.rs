@@ -8,7 +8,7 @@ mod pending;
 mod replies;
 
 use crate::identity::PoolId;
-use crate::inside::{self, Network};
+use crate::inside::Network;
 use crate::libfabric::{self, Place};
 use crate::link::{Conn, Event, Link, LinkError};
 use crate::wire::{
@@ -26,7 +26,8 @@ const BUFFERS: usize = 17;
 pub struct ClientOptions {
     /// The password of the door.
     pub password: Option<String>,
-    /// Values up to this many bytes travel with their request, at most [`INLINE_BYTES`] (the default).
+    /// Values up to this many bytes travel with their request, at most [`INLINE_BYTES`] (the default), or
+    /// what a modelled network takes.
     pub inline_bytes: usize,
     /// How long connecting may take. 5 s by default.
     pub connect_timeout: Duration,
@@ -194,7 +195,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn inside(network: &Network, options: &ClientOptions) -> Result<Client, ClientError> {
-        let mut port = inside::Port::new();
+        let mut port = network.own_port();
         let conn = port.connect(network, BUFFERS);
         Client::over(Box::new(port), conn, options)
     }
@@ -205,10 +206,10 @@ impl Client {
         options: &ClientOptions,
     ) -> Result<Client, ClientError> {
         let mut client = Client {
+            inline_bytes: options.inline_bytes.min(link.body_bytes()),
             link,
             conn,
             is_open: true,
-            inline_bytes: options.inline_bytes.min(INLINE_BYTES),
             credits: 1,
             sequence: 0,
             last: 0,
@@ -261,6 +262,13 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// Its clock, on a modelled network.
+    #[cfg(feature = "modelled")]
+    #[must_use]
+    pub fn clock(&self) -> Option<crate::inside::EndClock> {
+        self.link.clock()
     }
 
     /// Whether the door offers [`Way::ClientCentric`].
@@ -364,7 +372,7 @@ impl Client {
             _ => return Err(ClientError::NotOffered),
         };
         let most = if is_inline {
-            INLINE_BYTES
+            self.link.body_bytes()
         } else {
             VALUE_BYTES_MAX
         };
@@ -553,7 +561,8 @@ impl Client {
             match event {
                 Event::Message(_, buffer) => {
                     let bytes = self.link.message(&buffer);
-                    let message = wire::read(bytes).filter(|message| message.head.is_reply);
+                    let message = wire::read_up_to(bytes, self.link.body_bytes());
+                    let message = message.filter(|message| message.head.is_reply);
                     let reply = message.map(|message| {
                         let body = bytes.get(message.body).unwrap_or_default();
                         (message.head, body.to_vec())

@@ -3,15 +3,23 @@
 //! Who writes plays the network adapter of the other side (`adapter.rs`): its thread copies the bytes into
 //! the memory that the peer exposes. A message waits with the receiver until it has a buffer for it, as on a
 //! network.
+//!
+//! A network may be modelled ([`Network::with_delays`]): each end has a clock of its own (`inside/time.rs`),
+//! and what goes over a connection carries the time at which it is there.
+
+mod time;
 
 use crate::adapter::Adapter;
 use crate::link::{Access, Area, Buffer, Conn, Event, Link, LinkError, Listen, Request, Waker};
+use crate::wire::{INLINE_BYTES, VALUE_BYTES_MAX};
 use everdram_pm::Window;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use time::Time;
+pub use time::{NETWORK_PRESETS, NetworkPreset};
 
 /// A network of this process. Clones are the same network.
 #[derive(Clone, Default)]
@@ -25,6 +33,10 @@ struct Calls {
     bell: Condvar,
     /// What the ports of doors draw from, if anything.
     seed: Option<AtomicU64>,
+    /// How long messages take, if that is modelled.
+    delays: Option<&'static NetworkPreset>,
+    /// The longest body of a message, if it is not [`INLINE_BYTES`].
+    body_bytes: Option<usize>,
 }
 
 /// The other end of a connection.
@@ -35,9 +47,9 @@ struct Far {
 }
 
 impl Far {
-    fn deliver(&self, arrival: Arrival) {
-        self.mailbox.state.lock().arrived.push_back(arrival);
-        self.mailbox.bell.notify_all();
+    /// Delivers something that is there at a time of a modelled network; 0: at once.
+    fn deliver(&self, due_ns: u64, arrival: Arrival) {
+        self.mailbox.deliver(due_ns, arrival);
     }
 }
 
@@ -45,6 +57,8 @@ impl Far {
 enum Arrival {
     Opened(Conn, Far),
     Bytes(Conn, Vec<u8>),
+    /// One-sided access of this end has ended.
+    Ended(Event),
     Closed(Conn),
 }
 
@@ -53,11 +67,21 @@ enum Arrival {
 struct Mailbox {
     state: Mutex<State>,
     bell: Condvar,
+    /// The clock of this end, on a modelled network.
+    time: Option<Time>,
+}
+
+impl Mailbox {
+    fn deliver(&self, due_ns: u64, arrival: Arrival) {
+        self.state.lock().put(due_ns, arrival);
+        self.bell.notify_all();
+    }
 }
 
 #[derive(Default)]
 struct State {
-    arrived: VecDeque<Arrival>,
+    /// What has arrived, and the time at which it is there, the earliest first.
+    arrived: VecDeque<(u64, Arrival)>,
     is_woken: bool,
     /// Memory that peers reach.
     adapter: Adapter,
@@ -65,6 +89,63 @@ struct State {
     open: HashSet<Conn>,
     /// Connections that were closed before anybody accepted them.
     cancelled: HashSet<Conn>,
+}
+
+impl State {
+    fn put(&mut self, due_ns: u64, arrival: Arrival) {
+        let place = self.arrived.partition_point(|(due, _)| *due <= due_ns);
+        self.arrived.insert(place, (due_ns, arrival));
+    }
+}
+
+/// The clock of an end of a modelled network. It runs while the end works, and nobody else's work counts:
+/// ends may take turns on one thread, each as if it had a core of its own.
+#[cfg(feature = "modelled")]
+#[derive(Clone)]
+pub struct EndClock(Arc<Mailbox>);
+
+#[cfg(feature = "modelled")]
+impl EndClock {
+    fn time<T>(&self, of: impl FnOnce(&Time) -> T) -> Option<T> {
+        self.0.time.as_ref().map(of)
+    }
+
+    /// The end works from now on.
+    pub fn run(&self) {
+        self.time(Time::run);
+    }
+
+    /// The end does not work from now on.
+    pub fn pause(&self) {
+        self.time(Time::pause);
+    }
+
+    /// Its time in nanoseconds. All ends of a network began at 0.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.time(Time::now_ns).unwrap_or(0)
+    }
+
+    /// Nanoseconds that it has worked.
+    #[must_use]
+    pub fn busy_ns(&self) -> u64 {
+        self.time(Time::busy_ns).unwrap_or(0)
+    }
+
+    /// When the next thing arrives that it has not taken in, at the earliest now; `None`: nothing is under
+    /// way to it.
+    #[must_use]
+    pub fn next_ns(&self) -> Option<u64> {
+        let next = self.0.state.lock().arrived.front().map(|(due, _)| *due);
+        next.map(|due| due.max(self.now_ns()))
+    }
+
+    /// Waits until the next thing has arrived; nothing is under way to it, and it does not wait.
+    pub fn await_next(&self) {
+        if let Some(next_ns) = self.next_ns() {
+            self.time(|time| time.wait_for(next_ns, None));
+        }
+    }
 }
 
 /// A connection that is asked for. Dropped, it is refused.
@@ -75,7 +156,7 @@ pub(crate) struct Call {
 impl Drop for Call {
     fn drop(&mut self) {
         if let Some(from) = self.from.take() {
-            from.deliver(Arrival::Closed(from.conn));
+            from.deliver(0, Arrival::Closed(from.conn));
         }
     }
 }
@@ -102,9 +183,37 @@ impl Network {
         }
     }
 
+    /// A modelled network: what goes over it takes as long as the preset says, by clocks of its ends. Who
+    /// measures lets them take turns on one thread. Bodies of messages have up to `body_bytes`, where other
+    /// networks take [`INLINE_BYTES`].
+    #[must_use]
+    pub fn with_delays(preset: &'static NetworkPreset, body_bytes: usize) -> Network {
+        let calls = Calls {
+            delays: Some(preset),
+            body_bytes: Some(body_bytes.min(VALUE_BYTES_MAX)),
+            ..Calls::default()
+        };
+        Network {
+            calls: Arc::new(calls),
+        }
+    }
+
+    /// A port that asks for connections.
+    pub(crate) fn own_port(&self) -> Port {
+        let mut port = Port::new();
+        if let Some(preset) = self.calls.delays {
+            port.mailbox = Arc::new(Mailbox {
+                time: Some(Time::new(preset)),
+                ..Mailbox::default()
+            });
+        }
+        port.body_bytes = self.calls.body_bytes.unwrap_or(INLINE_BYTES);
+        port
+    }
+
     /// A port for connections that this network asks for.
     pub(crate) fn port(&self) -> Port {
-        let port = Port::new();
+        let port = self.own_port();
         if let Some(seed) = &self.calls.seed {
             // Each port has an order of its own.
             let seed = seed.fetch_add(1, Ordering::Relaxed);
@@ -151,6 +260,8 @@ pub(crate) struct Port {
     read: Vec<Option<(Conn, Vec<u8>)>>,
     written: Vec<Event>,
     guesses: bool,
+    /// The longest body of a message.
+    body_bytes: usize,
 }
 
 impl Port {
@@ -162,6 +273,7 @@ impl Port {
             read: Vec::new(),
             written: Vec::new(),
             guesses: false,
+            body_bytes: INLINE_BYTES,
         }
     }
 
@@ -214,7 +326,7 @@ impl Port {
                     near.far = Some(far);
                     into.push(Event::Opened);
                 }
-                None => far.deliver(Arrival::Closed(far.conn)),
+                None => far.deliver(0, Arrival::Closed(far.conn)),
             },
             Arrival::Bytes(conn, bytes) => {
                 if let Some(near) = self.connections.get_mut(&conn) {
@@ -222,6 +334,7 @@ impl Port {
                     self.hand_over(conn, into);
                 }
             }
+            Arrival::Ended(event) => into.push(event),
             Arrival::Closed(conn) => {
                 if self.connections.remove(&conn).is_some() {
                     self.mailbox.state.lock().open.remove(&conn);
@@ -264,7 +377,7 @@ impl Link for Port {
             return Err(LinkError::Closed);
         }
         let opened = Arrival::Opened(from.conn, self.place(conn));
-        state.arrived.push_back(opened);
+        state.put(0, opened);
         from.mailbox.bell.notify_all();
         Ok(conn)
     }
@@ -277,7 +390,9 @@ impl Link for Port {
 
     fn send(&mut self, conn: Conn, parts: &[&[u8]]) -> Result<(), LinkError> {
         let far = self.far(conn)?;
-        far.deliver(Arrival::Bytes(far.conn, parts.concat()));
+        let message = parts.concat();
+        let due_ns = self.sent(message.len());
+        far.deliver(due_ns, Arrival::Bytes(far.conn, message));
         Ok(())
     }
 
@@ -291,6 +406,8 @@ impl Link for Port {
         let mailbox = Arc::clone(&self.mailbox);
         let mut state = mailbox.state.lock();
         while into.is_empty() && state.arrived.is_empty() && !state.is_woken {
+            // Whoever sleeps does not work.
+            let _idle = mailbox.time.as_ref().map(Time::idle);
             match until {
                 None => mailbox.bell.wait(&mut state),
                 Some(until) => {
@@ -300,10 +417,22 @@ impl Link for Port {
                 }
             }
         }
-        state.is_woken = false;
-        let arrived = std::mem::take(&mut state.arrived);
+        let has_other = std::mem::take(&mut state.is_woken) || !into.is_empty();
+        let arrived = match (&mailbox.time, state.arrived.front()) {
+            (None, _) | (_, None) => std::mem::take(&mut state.arrived),
+            (Some(time), Some((due_ns, _))) => {
+                let most = if has_other {
+                    Some(Duration::ZERO)
+                } else {
+                    timeout
+                };
+                let now_ns = time.wait_for(*due_ns, most);
+                let count = state.arrived.partition_point(|(due, _)| *due <= now_ns);
+                state.arrived.drain(..count).collect()
+            }
+        };
         drop(state);
-        for arrival in arrived {
+        for (_, arrival) in arrived {
             self.take_in(arrival, into);
         }
         Ok(())
@@ -331,7 +460,7 @@ impl Link for Port {
         self.mailbox.state.lock().open.remove(&conn);
         let far = near.far.or_else(|| {
             let mut state = self.mailbox.state.lock();
-            let accepted = state.arrived.iter().find_map(|arrival| match arrival {
+            let accepted = state.arrived.iter().find_map(|(_, arrival)| match arrival {
                 Arrival::Opened(of, far) if *of == conn => Some(far.clone()),
                 _ => None,
             });
@@ -341,8 +470,18 @@ impl Link for Port {
             accepted
         });
         if let Some(far) = far {
-            far.deliver(Arrival::Closed(far.conn));
+            far.deliver(self.sent(0), Arrival::Closed(far.conn));
         }
+    }
+
+    fn body_bytes(&self) -> usize {
+        self.body_bytes
+    }
+
+    #[cfg(feature = "modelled")]
+    fn clock(&self) -> Option<EndClock> {
+        let is_modelled = self.mailbox.time.is_some();
+        is_modelled.then(|| EndClock(Arc::clone(&self.mailbox)))
     }
 
     fn waker(&self) -> Waker {
@@ -388,9 +527,8 @@ impl Link for Port {
 
     fn read_area(&self, area: &Area, at: usize, into: &mut [u8]) -> Result<(), LinkError> {
         let state = self.mailbox.state.lock();
-        let bytes = state.adapter.look(area.key, at as u64, into.len());
-        into.copy_from_slice(&bytes.ok_or(LinkError::Foreign)?);
-        Ok(())
+        let is_there = state.adapter.look(area.key, at as u64, into);
+        is_there.then_some(()).ok_or(LinkError::Foreign)
     }
 
     fn write(
@@ -402,7 +540,8 @@ impl Link for Port {
         let done = self.reach(conn, |adapter| {
             adapter.write(key, address, bytes, false).then_some(())
         })?;
-        self.ended(conn, Event::Written(done.is_some()), done.is_some());
+        let due_ns = self.written(bytes.len(), 0);
+        self.ended(conn, due_ns, Event::Written(done.is_some()), done.is_some());
         Ok(())
     }
 
@@ -419,13 +558,12 @@ impl Link for Port {
         token: u64,
     ) -> Result<(), LinkError> {
         let done = self.reach(conn, |adapter| {
-            adapter.write(key, address, bytes, true).then_some(())
+            let is_done = adapter.write(key, address, bytes, true);
+            is_done.then(|| adapter.last_commit_ns())
         })?;
-        self.ended(
-            conn,
-            Event::Committed(token, done.is_some()),
-            done.is_some(),
-        );
+        let due_ns = self.written(bytes.len(), done.unwrap_or(0));
+        let event = Event::Committed(token, done.is_some());
+        self.ended(conn, due_ns, event, done.is_some());
         Ok(())
     }
 
@@ -438,7 +576,8 @@ impl Link for Port {
     ) -> Result<(), LinkError> {
         let read = self.reach(conn, |adapter| adapter.read(key, address, bytes))?;
         let is_done = read.is_some();
-        self.ended(conn, Event::Read(token, read), is_done);
+        let due_ns = self.mailbox.time.as_ref().map(|time| time.read(bytes));
+        self.ended(conn, due_ns, Event::Read(token, read), is_done);
         Ok(())
     }
 }
@@ -451,14 +590,31 @@ impl Port {
         with: impl FnOnce(&mut Adapter) -> Option<T>,
     ) -> Result<Option<T>, LinkError> {
         let far = self.far(conn)?;
+        // The work of an adapter is none of a processor.
+        let _idle = self.mailbox.time.as_ref().map(Time::idle);
         let mut state = far.mailbox.state.lock();
         let is_open = state.open.contains(&far.conn);
         Ok(is_open.then(|| with(&mut state.adapter)).flatten())
     }
 
+    /// When a message of so many bytes is there that leaves now.
+    fn sent(&self, bytes: usize) -> u64 {
+        let time = self.mailbox.time.as_ref();
+        time.map_or(0, |time| time.message(bytes))
+    }
+
+    /// When a write of so many bytes has ended that leaves now, on a modelled network.
+    fn written(&self, bytes: usize, commit_ns: u64) -> Option<u64> {
+        let time = self.mailbox.time.as_ref();
+        time.map(|time| time.write(bytes, commit_ns))
+    }
+
     /// One-sided access has ended. An adapter breaks the connection of whoever goes where it may not.
-    fn ended(&mut self, conn: Conn, event: Event, is_done: bool) {
-        self.written.push(event);
+    fn ended(&mut self, conn: Conn, due_ns: Option<u64>, event: Event, is_done: bool) {
+        match due_ns.filter(|_| is_done) {
+            Some(due_ns) => self.mailbox.deliver(due_ns, Arrival::Ended(event)),
+            None => self.written.push(event),
+        }
         if !is_done {
             self.close(conn);
             self.written.push(Event::Closed(conn));

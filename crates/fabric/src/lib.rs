@@ -73,9 +73,13 @@ pub use client::{Client, ClientError, ClientOptions, Done, Outcome, Probed, Tick
 pub use cluster::{
     Cluster, ClusterClient, ClusterDone, ClusterError, SERVERS_MAX, SLOTS, Server, slot_of,
 };
+#[cfg(feature = "modelled")]
+pub use door::turned::TurnedDoor;
 pub use door::{Door, DoorStats, Settings, StartError};
 pub use everdram_fabric_sys::{Bounds, Commit, LoadError, Probe, Provider, WriteTimes};
 pub use identity::PoolId;
-pub use inside::Network;
+#[cfg(feature = "modelled")]
+pub use inside::EndClock;
+pub use inside::{NETWORK_PRESETS, Network, NetworkPreset};
 pub use link::LinkError;
 pub use wire::{INLINE_BYTES, KEY_BYTES_MAX, Status, VALUE_BYTES_MAX};

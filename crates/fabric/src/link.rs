@@ -4,6 +4,7 @@
 //! Both keep the order of what goes over a connection: a message that is sent behind a write arrives when the
 //! written bytes are there.
 
+use crate::wire::INLINE_BYTES;
 use everdram_pm::Window;
 use std::any::Any;
 use std::sync::Arc;
@@ -81,6 +82,15 @@ pub(crate) trait Link: Send {
     fn give_back(&mut self, buffer: Buffer, again: bool) -> Result<(), LinkError>;
     /// Closes a connection. Nothing of it arrives any more, and no write of it changes memory later.
     fn close(&mut self, conn: Conn);
+    /// The longest body of a message, in bytes.
+    fn body_bytes(&self) -> usize {
+        INLINE_BYTES
+    }
+    /// The clock of this end, on a modelled network.
+    #[cfg(feature = "modelled")]
+    fn clock(&self) -> Option<crate::inside::EndClock> {
+        None
+    }
     /// For other threads.
     fn waker(&self) -> Waker;
     /// Memory that the peer of a connection may write, if it is told where.

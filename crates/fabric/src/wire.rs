@@ -167,7 +167,7 @@ impl Head {
     /// If key or body are longer than a message may have: the caller has looked.
     pub(crate) fn to_bytes(self, key: &[u8], body: &[u8]) -> [u8; HEAD_BYTES] {
         assert!(
-            key.len() <= KEY_BYTES_MAX && body.len() <= INLINE_BYTES,
+            key.len() <= KEY_BYTES_MAX && body.len() <= VALUE_BYTES_MAX,
             "a message is too long for the fabric"
         );
         let mut bytes = [0; HEAD_BYTES];
@@ -204,8 +204,14 @@ pub(crate) struct Message {
     pub(crate) body: Range<usize>,
 }
 
-/// Reads a message; `None` if it is not one.
+/// Reads a message; `None` if it is not one, or its body is longer than [`INLINE_BYTES`].
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn read(bytes: &[u8]) -> Option<Message> {
+    read_up_to(bytes, INLINE_BYTES)
+}
+
+/// Reads a message with a body of up to so many bytes; `None` if it is not one.
+pub(crate) fn read_up_to(bytes: &[u8], body_bytes_max: usize) -> Option<Message> {
     let head: &[u8; HEAD_BYTES] = bytes.first_chunk()?;
     let word = |at: usize| -> u64 {
         let field = head.get(at..at + 8).and_then(|field| field.first_chunk());
@@ -217,7 +223,7 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Message> {
     let body_at = key.end.next_multiple_of(8);
     let body = body_at..body_at + body_bytes;
     let is_whole = key_bytes <= KEY_BYTES_MAX
-        && body_bytes <= INLINE_BYTES
+        && body_bytes <= body_bytes_max
         && bytes.len() == body.end
         && head[1] == VERSION;
     if !is_whole {

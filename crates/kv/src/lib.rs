@@ -38,11 +38,10 @@ pub mod object;
 pub mod options;
 pub mod password;
 pub mod stats;
+#[cfg(not(feature = "steps"))]
+mod steps;
 #[cfg(feature = "steps")]
-pub mod steps {
-    //! How long the steps of a write of the engine `dstore` take.
-    pub use crate::dstore::steps::{Taken, taken};
-}
+pub mod steps;
 mod store;
 mod viper;
 

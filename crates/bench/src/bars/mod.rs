@@ -5,6 +5,7 @@
 //! clock; the latter stands beside it. On a machine of one's own the two agree, but for what threads wait.
 
 pub mod dstore;
+pub mod fabric;
 mod rates;
 mod scale;
 mod space;

@@ -1,6 +1,6 @@
 //! What papers say of their figures, and bars set for the engines: a line of `bullet-claims.jsonl`,
-//! `dstore-claims.jsonl` or `ndhedis-claims.jsonl` each, in the order of the paper; and whether that is so
-//! in the rows.
+//! `dstore-claims.jsonl`, `ndhedis-claims.jsonl` or `rdmp-claims.jsonl` each, in the order of the paper; and
+//! whether that is so in the rows.
 //!
 //! A claim compares curves with another curve at one share of writes, or says something of the curves
 //! themselves. Its bounds are wider than the paper's figures: another machine is to show the same picture,
@@ -73,6 +73,7 @@ static CLAIMS: LazyLock<Vec<Claim>> = LazyLock::new(|| {
         include_str!("bullet-claims.jsonl"),
         include_str!("dstore-claims.jsonl"),
         include_str!("ndhedis-claims.jsonl"),
+        include_str!("rdmp-claims.jsonl"),
     ];
     let read = |line| serde_json::from_str(line).expect("a claim");
     files
@@ -449,6 +450,7 @@ mod tests {
                         .iter()
                         .any(|end| part.ends_with(end)),
                     "log_bytes" => part.ends_with("iB"),
+                    "back end" => figure.back_ends.iter().any(|back_end| back_end == part),
                     "device" => figure.delays.iter().any(|delays| delays == part),
                     "value" => figure.values.iter().any(|bytes| bytes.to_string() == part),
                     // Other stores may not be built in.

@@ -1,11 +1,13 @@
 //! The figures of papers, measured here. Which there are, what each measures and draws (`bullet.json`,
-//! `dstore.json`, `ndhedis.json`), and what the papers say of them (`bullet-claims.jsonl` and so on) is data.
+//! `dstore.json`, `ndhedis.json`, `rdmp.json`), and what the papers say of them (`bullet-claims.jsonl` and so
+//! on) is data.
 //!
 //! A worker is one thread with one client that between two requests takes its turn at the store's own work
 //! ([`crate::Client::turn`]). Systems take turns in several short rounds, each on a fresh store; what is said
 //! of two systems are ratios within rounds, since the machine may be shared.
 
 mod claims;
+mod fabric;
 mod jobs;
 mod measure;
 mod page;
@@ -30,6 +32,7 @@ use crate::show::Table;
 use crate::subject::{Durability, Opener};
 use crate::timing::Spread;
 use everdram::EngineKind;
+use fabric::Topology;
 use serde::Deserialize;
 use std::sync::LazyLock;
 
@@ -75,6 +78,7 @@ static PAPERS: LazyLock<Vec<Paper>> = LazyLock::new(|| {
         include_str!("bullet.json"),
         include_str!("dstore.json"),
         include_str!("ndhedis.json"),
+        include_str!("rdmp.json"),
     ];
     let read = |text| serde_json::from_str(text).expect("a description of a paper's figures");
     papers.into_iter().map(read).collect()
@@ -107,6 +111,12 @@ pub struct Figure {
     /// Those of them on which rivals alone are measured.
     #[serde(default)]
     rivals_alone: Vec<Ground>,
+    /// Engines behind a fabric door, or systems of them, where it is not `viper` alone.
+    #[serde(default)]
+    back_ends: Vec<String>,
+    /// Stores and clients, of a fabric door.
+    #[serde(default)]
+    topology: Topology,
     /// Bytes of a value, where it is not the paper's usual one.
     #[serde(default)]
     values: Vec<usize>,
@@ -171,6 +181,8 @@ pub enum Measure {
     Growth,
     /// SETs a second of a server.
     Servers,
+    /// Latency and work of the server by the way in which clients of a fabric door ask.
+    Fabric,
     /// How long the steps of a put take.
     Steps,
     /// Opening after a clean stop and after a kill.
@@ -311,6 +323,7 @@ fn label_of(row: &Row, by: &str) -> String {
         "system" => row.subject.clone(),
         "workload" => row.workload.clone(),
         "writes" => format!("{} % writes", row.say("writes")),
+        "back end" => row.say("engine"),
         "log_bytes" if row.number("memtable_bytes") > 0.0 => {
             mib(row.number("memtable_bytes") as u64)
         }
@@ -325,12 +338,14 @@ fn is_stand_in(row: &Row) -> bool {
     !row.say("stands_in_for").is_empty()
 }
 
-/// `4 GiB`, `4 MiB`, `512 KiB`.
+/// `4 GiB`, `4 MiB`, `512 KiB`, `64 B`.
 fn mib(bytes: u64) -> String {
     if bytes.is_multiple_of(1 << 30) {
         format!("{} GiB", bytes >> 30)
     } else if bytes.is_multiple_of(1 << 20) {
         format!("{} MiB", bytes >> 20)
+    } else if bytes < 1 << 10 {
+        format!("{bytes} B")
     } else {
         format!("{} KiB", bytes >> 10)
     }

@@ -156,7 +156,7 @@ fn table_of(figure: &Figure, rows: &[Row]) -> Table {
     // What else tells one line from another.
     let others = figure.curves.split(", ");
     let others: Vec<&str> = others
-        .filter(|by| ["device", "value"].contains(by))
+        .filter(|by| ["device", "value", "back end"].contains(by))
         .collect();
     let other = others.iter().map(|by| format!(" | {by}"));
     let other: String = other.collect();
@@ -167,7 +167,7 @@ fn table_of(figure: &Figure, rows: &[Row]) -> Table {
     let mut table = Table::new(&heads);
     for row in measured(rows) {
         let mut cells = vec![label(row, "system")];
-        cells.extend(others.iter().map(|by| row.say(by)));
+        cells.extend(others.iter().map(|by| label(row, by)));
         cells.extend(has_logs.then(|| label(row, "log_bytes")));
         cells.extend([
             row.say("ground").to_uppercase(),

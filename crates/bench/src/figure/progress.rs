@@ -43,6 +43,7 @@ impl<'a> Progress<'a> {
         self.curve = curve;
         let next = match self.settings.figure.measure {
             Measure::Servers => "starting the server",
+            Measure::Fabric => "filling the stores",
             _ => "filling the store",
         };
         self.say(&format!("{}: {next}", self.what));

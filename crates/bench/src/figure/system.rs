@@ -1,5 +1,6 @@
 //! What figures compare: the systems of a paper, and rivals; and the grounds on which they are measured.
 
+use super::fabric::{ROUTES, Route};
 use crate::named::named;
 use crate::server::{Contender, Persistence};
 use crate::subject::{Durability, Opener};
@@ -38,6 +39,10 @@ pub enum System {
     Viper,
     /// NDHedis.
     Tiered,
+    /// A route to a fabric door.
+    Fabric(&'static Route),
+    /// The Redis door over loopback, in the place of Redis over IPoIB.
+    Loopback,
     /// redis-server with an append-only file.
     Redis(Persistence),
     /// Another store.
@@ -58,6 +63,10 @@ impl System {
                 System::Redis(Persistence::EverySecond),
             ]
             .into(),
+            EngineKind::Viper => {
+                let routes = ROUTES.iter().map(System::Fabric);
+                std::iter::once(System::Loopback).chain(routes).collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -70,6 +79,8 @@ impl System {
             System::Dstore(system) => system.name(),
             System::Viper => EngineKind::Viper.name(),
             System::Tiered => EngineKind::Tiered.name(),
+            System::Fabric(route) => route.name,
+            System::Loopback => "ipoib",
             System::Redis(Persistence::EachWrite) => "redis-always",
             System::Redis(Persistence::EverySecond) => "redis-everysec",
             System::Redis(Persistence::Never) => "redis-none",
@@ -114,6 +125,7 @@ impl System {
             System::Rival(_) | System::Redis(_) => ground == Some(Ground::Disk),
             // The bounds, whose pools are opened once, exist on memory alone.
             System::Dstore(_) => ground != Some(Ground::Files) || self.is_opened_again(),
+            System::Fabric(_) | System::Loopback => ground.is_none(),
             System::Bullet(_) | System::Viper | System::Tiered => true,
         }
     }
@@ -137,7 +149,12 @@ impl System {
             System::Dstore(system) => {
                 !matches!(system, DstoreSystem::Volatile | DstoreSystem::Inline)
             }
-            System::Viper | System::Tiered | System::Redis(_) | System::Rival(_) => true,
+            System::Viper
+            | System::Tiered
+            | System::Fabric(_)
+            | System::Loopback
+            | System::Redis(_)
+            | System::Rival(_) => true,
         }
     }
 
@@ -179,7 +196,7 @@ impl System {
             }
             System::Viper => options.engine = Some(EngineKind::Viper),
             System::Tiered => options.engine = Some(EngineKind::Tiered),
-            System::Redis(_) | System::Rival(_) => {}
+            System::Fabric(_) | System::Loopback | System::Redis(_) | System::Rival(_) => {}
         }
     }
 }

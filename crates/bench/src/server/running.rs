@@ -147,6 +147,30 @@ impl Running {
         Ok(row)
     }
 
+    /// Does something where load generators run; returns also the processor time that the server spent
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// Those of the work, or of the kernel.
+    pub(crate) fn beside<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<(T, Duration), Error> {
+        let _pinned = Pinned::to(self.pins.client)?;
+        let before = processor_time(self.process.id())?;
+        let done = work()?;
+        let spent = processor_time(self.process.id())?.saturating_sub(before);
+        Ok((done, spent))
+    }
+
+    /// Bytes of the server's own memory.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub(crate) fn anonymous_bytes(&self) -> Result<u64, Error> {
+        Ok(Memory::of(self.process.id())?.anonymous_bytes)
+    }
+
     /// What it is asked under `load`, in words.
     pub(super) fn title(&self, load: &Load) -> String {
         title(&self.row(load))

@@ -93,7 +93,7 @@ impl Corpus {
     }
 
     #[inline]
-    fn length(&self, number: u64, generation: u64) -> usize {
+    pub(crate) fn length(&self, number: u64, generation: u64) -> usize {
         if self.is_sealed {
             self.values.of(number ^ generation).max(SEALED_BYTES)
         } else {

@@ -3,8 +3,8 @@
 //! Lengths are drawn once into a table, and a record's place in the table follows from its number: the same
 //! record has the same length in every run of a seed, and looking it up costs next to nothing.
 
-use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, LogNormal, Normal};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -13,7 +13,7 @@ use std::str::FromStr;
 /// Lengths in a table; a power of two.
 const TABLE: usize = 1 << 14;
 
-/// A distribution of lengths in bytes.
+/// A distribution of lengths in bytes. [`Sizes::OneOf`] is not read from text.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sizes {
@@ -24,6 +24,8 @@ pub enum Sizes {
         /// Bytes in the middle.
         mean: usize,
     },
+    /// One of these, evenly; 0 is none.
+    OneOf([usize; 4]),
     /// Log-normal, as caches in production have it: most are small, some are hundreds of times as long.
     Skewed {
         /// Half of them have at most this many bytes.
@@ -44,6 +46,10 @@ impl Sizes {
         match self {
             Sizes::Fixed(bytes) => bytes,
             Sizes::Normal { mean } => mean,
+            Sizes::OneOf(lengths) => {
+                let given = lengths.iter().filter(|bytes| **bytes > 0).count();
+                lengths.iter().sum::<usize>() / given.max(1)
+            }
             Sizes::Skewed { median, .. } => (median as f64 * (SKEW * SKEW / 2.0).exp()) as usize,
         }
     }
@@ -63,6 +69,17 @@ impl Sizes {
                 Ok(normal) => draw(&|random| normal.sample(random).round(), mean * 2),
                 Err(_) => vec![mean.max(least) as u32],
             },
+            Sizes::OneOf(lengths) => {
+                let given: Vec<usize> = lengths.into_iter().filter(|bytes| *bytes > 0).collect();
+                let most = given.iter().copied().max().unwrap_or(least);
+                draw(
+                    &|random| {
+                        let place = random.random_range(0..given.len().max(1));
+                        given.get(place).copied().unwrap_or(least) as f64
+                    },
+                    most.max(least),
+                )
+            }
             Sizes::Skewed { median, most } => match LogNormal::new((median as f64).ln(), SKEW) {
                 Ok(skewed) => draw(&|random| skewed.sample(random).round(), most.max(least)),
                 Err(_) => vec![median.max(least) as u32],
@@ -77,6 +94,11 @@ impl fmt::Display for Sizes {
         match self {
             Sizes::Fixed(bytes) => write!(f, "{bytes}"),
             Sizes::Normal { mean } => write!(f, "normal:{mean}"),
+            Sizes::OneOf(lengths) => {
+                let given = lengths.iter().filter(|bytes| **bytes > 0);
+                let given: Vec<String> = given.map(usize::to_string).collect();
+                write!(f, "one-of:{}", given.join(":"))
+            }
             Sizes::Skewed { median, most } => write!(f, "skewed:{median}:{most}"),
         }
     }
@@ -158,6 +180,17 @@ mod tests {
         assert!(deviation > mean, "{deviation}");
         assert!(mean / 1.1 < sizes.mean() as f64 && (sizes.mean() as f64) < mean * 1.1);
         assert!(sizes.table(8, 1).most() > 200 * 20);
+    }
+
+    #[test]
+    fn one_of_some_lengths_comes_as_often_as_another() {
+        let sizes = Sizes::OneOf([64, 1024, 65536, 0]);
+        assert_eq!(sizes.mean(), (64 + 1024 + 65536) / 3);
+        let lengths = sizes.table(8, 1);
+        for wanted in [64, 1024, 65536] {
+            let count = (0..9000).filter(|&n| lengths.of(n) == wanted).count();
+            assert!((2700..3300).contains(&count), "{wanted}: {count}");
+        }
     }
 
     #[test]

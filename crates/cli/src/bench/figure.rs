@@ -1,5 +1,5 @@
-//! `everdram bench figure`: a figure of Bullet's, DStore's or NDHedis' paper measured on this machine, as
-//! tables, rows, a picture and a page.
+//! `everdram bench figure`: a figure of Bullet's, DStore's, NDHedis' or RDMP-KV's paper measured on this
+//! machine, as tables, rows, a picture and a page.
 
 use super::rows;
 use super::store::{ensure_directory, rivals, stand_ins};
@@ -16,7 +16,7 @@ use std::process::Command;
 /// Letters in a line of a table: what terminals have, and what can be read.
 const LETTERS: usize = 100;
 
-/// A figure of Bullet's, DStore's or NDHedis' paper, measured on this machine.
+/// A figure of Bullet's, DStore's, NDHedis' or RDMP-KV's paper, measured on this machine.
 #[derive(clap::Args)]
 #[command(
     long_about = "Measures a figure of a paper on this machine, on emulated persistent memory with the delays of the \
@@ -42,10 +42,20 @@ const LETTERS: usize = 100;
                   ndhedis-3  persistent memory in use, of viper, and of tiered with a pool of 10 MB\n\
                   ndhedis-4  SETs a second of servers by device and size of the values; with redis-always and \
                   redis-everysec; needs --data-dir\n\n\
-                  Keys are asked for by a zipfian distribution of 0.99, of ndhedis-4 uniformly. Bullet's systems: volatile, phash and hikv-ht \
+                  RDMP-KV (2020, sections II and IV), with keys of 20 bytes, on an emulated network:\n\
+                  rdmp-2     latency of a put over IPoIB and herd, and the server's time (its parts in a build with \
+                  --features steps)\n\
+                  rdmp-7     puts by size: latency, and puts a second of a server that never waits\n\
+                  rdmp-8     gets, likewise\n\
+                  rdmp-9     YCSB A and B with 2 stores and 8 clients\n\
+                  rdmp-10    puts and gets beside forca\n\
+                  rdmp-11    puts by back end: viper, bullet, phash\n\n\
+                  Keys are asked for by a zipfian distribution of 0.99, of ndhedis-4 and of rdmp but rdmp-9 uniformly. Bullet's systems: volatile, phash and hikv-ht \
                   are bounds; static, +lfr, +opt, +dyn and +wrc are its ladder, of which +wrc is all of it. DStore's: \
                   volatile and inline are bounds; physical, +logical, +dipper and +oe are its ladder, of which +oe is all \
-                  of it; cow is +oe with copy-on-write checkpoints. They take turns in several rounds, each on a fresh \
+                  of it; cow is +oe with copy-on-write checkpoints. RDMP-KV's are ways of a value to the store: ipoib (the \
+                  Redis door over loopback), herd, forca, rdmp-sa, rdmp-cc, rdmp-cc-read, rdmp-cc-sa; clients and servers take turns on one \
+                  thread, each with a clock of its own, so that the number of cores does not matter. They take turns in several rounds, each on a fresh \
                   store; compare figures of one run with each other. Throughput and latency leave out the time in which a \
                   worker was ready to run and had no core: on a machine of one's own there is none. By the clock stands \
                   beside.\n\n\
@@ -62,18 +72,19 @@ const LETTERS: usize = 100;
                   everdram bench figure bullet-9 --systems volatile,+wrc --threads 2 --clients 1,2,4\n  \
                   everdram bench figure dstore-8 --quick\n  \
                   everdram bench figure dstore-5 --data-dir . --grounds b --threads 8\n  \
-                  everdram bench figure dstore-1 --quick --data-dir ."
+                  everdram bench figure dstore-1 --quick --data-dir .\n  \
+                  everdram bench figure rdmp-7 --quick"
 )]
 pub(crate) struct Arguments {
     /// Which one: bullet-5 to bullet-9, dstore-1, dstore-5 to dstore-10, dstore-t3 to dstore-t5, ndhedis-3,
-    /// ndhedis-4.
+    /// ndhedis-4, rdmp-2, rdmp-7 to rdmp-11.
     #[arg(value_parser = Figure::find)]
     figure: &'static Figure,
     /// Smaller and shorter, for a first look.
     #[arg(long)]
     quick: bool,
     /// Records, such as 5M [default: what fits into half of the free memory; of Bullet's at most 2.5M a core,
-    /// 200k with --quick; of DStore's 1M and 50k, and 2M in all]
+    /// 200k with --quick; of DStore's 1M and 50k, and 2M in all; of RDMP-KV's 5k and 1k, 64 MiB of values]
     #[arg(long, value_parser = units::parse_count)]
     records: Option<u64>,
     /// Numbers of workers, such as 1,2,4; figures with one point for each system take the greatest [default:
@@ -88,7 +99,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_delimiter = ',')]
     writes: Vec<f64>,
     /// Seconds of each point in each round, of bullet-7 and dstore-7 of each phase [default: 2, 0.5 with
-    /// --quick; bullet-7: 30, 3; dstore-7: 60, 5; other figures of DStore 5 to 20, 1 or 2; ndhedis-4: 4, 0.5]
+    /// --quick; bullet-7: 30, 3; dstore-7: 60, 5; other figures of DStore 5 to 20, 1 or 2;
+    /// ndhedis-4: 4, 0.5; rdmp: 2 or 4, 0.3 or 0.6]
     #[arg(long)]
     seconds: Option<f64>,
     /// Rounds in which the systems take turns [default: 5, 3 with --quick; one where a round is a course of
@@ -97,7 +109,8 @@ pub(crate) struct Arguments {
     rounds: Option<usize>,
     /// Systems: of Bullet volatile, phash, hikv-ht, static, +lfr, +opt, +dyn, +wrc; of DStore volatile,
     /// inline, physical, +logical, +dipper, +oe, cow, and names of rivals; of NDHedis viper, tiered, and of
-    /// ndhedis-4 redis-always, redis-everysec [default: those of the figure]
+    /// ndhedis-4 redis-always, redis-everysec; of RDMP-KV ipoib, herd, forca, rdmp-sa, rdmp-cc, rdmp-cc-read,
+    /// rdmp-cc-sa [default: those of the figure]
     #[arg(long, value_delimiter = ',')]
     systems: Vec<String>,
     /// DStore, NDHedis: what stores lie on: a, b, c [default: a; with --data-dir those of the figure]
@@ -191,7 +204,7 @@ impl Arguments {
         let is_on_disk = settings.grounds.iter().any(|ground| ground.is_on_disk());
         for (what, is_right) in [
             (
-                "--grounds: those of the figure; Bullet's have none, and c is for dstore-5, -7 and -8",
+                "--grounds: those of the figure; Bullet's and RDMP-KV's have none, and c is for dstore-5, -7 and -8",
                 settings.grounds.iter().all(is_ground),
             ),
             (
@@ -199,7 +212,7 @@ impl Arguments {
                 !is_on_disk || self.data_dir.is_some(),
             ),
             (
-                "--data-dir: Bullet's figures have no use for a disk",
+                "--data-dir: Bullet's and RDMP-KV's figures have no use for a disk",
                 self.data_dir.is_none() || !self.figure.grounds().is_empty(),
             ),
             (

@@ -192,6 +192,12 @@ impl EventLoop {
         Ok(())
     }
 
+    /// Whether the engine has more work for this thread.
+    #[cfg(feature = "modelled")]
+    pub(super) fn has_work(&self) -> bool {
+        self.has_work
+    }
+
     fn mailbox(&self) -> &Mailbox {
         // Loops are numbered by their mailboxes; the modulus only avoids a panic path.
         &self.shared.mailboxes[self.number % self.shared.mailboxes.len()]
@@ -253,12 +259,14 @@ impl EventLoop {
             return true;
         };
         let bytes = self.link.message(buffer);
-        let message = wire::read(bytes).filter(|message| !message.head.is_reply);
+        let message = wire::read_up_to(bytes, self.link.body_bytes());
+        let message = message.filter(|message| !message.head.is_reply);
         let may_ask =
             connection.under_way < connection.credits && self.link.unsent(conn) < UNREAD_MAX;
         let Some(message) = message.filter(|_| may_ask) else {
             return false;
         };
+        let body_bytes = self.link.body_bytes();
         // Those that need the link have short messages.
         let copy;
         let (bytes, link): (&[u8], Option<&mut dyn Link>) = match message.head.kind {
@@ -272,6 +280,7 @@ impl EventLoop {
         let mut tools = Tools {
             session: &mut *self.session,
             link,
+            body_bytes,
             conn,
             is_uncommitted: self.is_uncommitted,
             bodies: &mut self.bodies,

@@ -1,14 +1,12 @@
 //! A door without threads, for fuzzing (feature `fuzzing`): a client that sends and writes what it likes, and
 //! the loop that serves it, turn by turn on the caller's thread.
 
-use super::event_loop::{EventLoop, Mailbox};
-use super::{Settings, Shared, StartError};
-use crate::inside::{Ear, Network, Port};
-use crate::link::{Event, Link, Listen};
+use super::turned::TurnedDoor;
+use super::{Settings, StartError};
+use crate::inside::{Network, Port};
+use crate::link::{Event, Link};
 use crate::wire::{self, Head, INLINE_BYTES, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX};
 use everdram::Store;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What a stranger does.
@@ -34,10 +32,8 @@ pub enum Step<'a> {
 
 /// A door of one loop.
 pub struct Bench {
-    event_loop: EventLoop,
-    shared: Arc<Shared>,
+    door: TurnedDoor,
     network: Network,
-    ear: Ear,
 }
 
 impl Bench {
@@ -46,27 +42,15 @@ impl Bench {
     /// # Errors
     /// The engine has no session left.
     pub fn new(store: &Store, settings: Settings) -> Result<Bench, StartError> {
-        let port: Box<dyn Link> = Box::new(Port::new());
-        let shared = Arc::new(Shared {
-            engine: Arc::clone(store.engine()),
-            hello: super::hello(store),
-            landing: store.landing(),
-            settings,
-            mailboxes: vec![Mailbox::new(port.waker())],
-            connections: AtomicU64::new(0),
-            is_stopping: AtomicBool::new(false),
-        });
         let network = Network::new();
         Ok(Bench {
-            event_loop: EventLoop::new(port, 0, Arc::clone(&shared))?,
-            ear: network.listen(),
+            door: TurnedDoor::new(store, &network, settings)?,
             network,
-            shared,
         })
     }
 
     fn turn(&mut self) {
-        let turned = self.event_loop.turn(Some(Duration::ZERO), false);
+        let turned = self.door.turn(Duration::ZERO);
         assert!(turned.is_ok(), "a link of this process has failed");
     }
 
@@ -78,12 +62,7 @@ impl Bench {
     pub fn run<'a>(&mut self, steps: impl Iterator<Item = Step<'a>>) -> usize {
         let mut port = Port::new();
         let conn = port.connect(&self.network, 64);
-        if let Ok(Some(request)) = self.ear.wait(Duration::ZERO)
-            && let Some(mailbox) = self.shared.mailboxes.first()
-        {
-            self.shared.connections.fetch_add(1, Ordering::Relaxed);
-            assert!(mailbox.hand(request), "the loop has ended");
-        }
+        self.door.hear(Duration::ZERO);
         self.turn();
         let opened = port.wait(Some(Duration::ZERO), &mut Vec::new());
         assert!(opened.is_ok(), "a link of this process has failed");
@@ -164,7 +143,7 @@ impl Bench {
                         replies += 1;
                         let body = bytes.get(message.body).unwrap_or_default();
                         if message.head.kind == Kind::Hello && message.head.status == Status::Ok {
-                            assert_eq!(body, self.shared.hello, "what a Hello is answered");
+                            assert_eq!(body, self.door.hello(), "what a Hello is answered");
                             assert!(wire::read_hello(body).is_some());
                         }
                         if message.head.kind == Kind::Prepare && message.head.status == Status::Ok {
@@ -189,10 +168,7 @@ impl Bench {
         }
         port.close(conn);
         self.turn();
-        assert!(
-            self.event_loop.connections.is_empty(),
-            "a connection is not forgotten"
-        );
+        assert_eq!(self.door.connections(), 0, "a connection is not forgotten");
         replies
     }
 }

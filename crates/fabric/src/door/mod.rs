@@ -12,6 +12,8 @@ pub mod fuzzing;
 mod grants;
 mod request;
 mod slots;
+#[cfg(any(feature = "fuzzing", feature = "modelled"))]
+pub(crate) mod turned;
 
 use crate::identity::PoolId;
 use crate::inside::Network;

@@ -8,9 +8,7 @@ use super::counters::Counters;
 use super::grants::Grant;
 use super::slots::{Giver, Told, Wanted};
 use crate::link::{Conn, Link, LinkError};
-use crate::wire::{
-    BY_CLIENT, Head, INLINE_BYTES, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX, slot_sum,
-};
+use crate::wire::{BY_CLIENT, Head, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX, slot_sum};
 use everdram::engine::EngineSession;
 use everdram::password::Password;
 use everdram::{Error, Ticket};
@@ -37,6 +35,8 @@ pub(super) struct Tools<'a> {
     pub(super) session: &'a mut dyn EngineSession,
     /// For the kinds of request that need it.
     pub(super) link: Option<&'a mut dyn Link>,
+    /// The longest body of a message.
+    pub(super) body_bytes: usize,
     pub(super) conn: Conn,
     /// Whether this wake-up has a write that is not committed: reads may show it.
     pub(super) is_uncommitted: bool,
@@ -93,7 +93,7 @@ impl Tools<'_> {
     }
 
     fn reply(&mut self, head: Head, body: &[u8]) -> Reply {
-        let body = body.get(..INLINE_BYTES).unwrap_or(body);
+        let body = body.get(..self.body_bytes).unwrap_or(body);
         let begin = self.bodies.len();
         self.bodies.extend_from_slice(body);
         Reply {
@@ -124,7 +124,7 @@ impl Tools<'_> {
         connection.is_known = true;
         let answer = Head {
             value_bytes: VALUE_BYTES_MAX as u64,
-            place: INLINE_BYTES as u64,
+            place: self.body_bytes as u64,
             grant: if self.giver.is_some() { BY_CLIENT } else { 0 },
             ..head.reply(Status::Ok)
         };
@@ -160,11 +160,11 @@ impl Tools<'_> {
             let text = format!("the value of {length} bytes {ELSEWHERE}");
             return Ok(self.refuse(head, Status::Refused, &text));
         }
-        if length > INLINE_BYTES && connection.long.is_some() {
+        if length > self.body_bytes && connection.long.is_some() {
             self.bodies.truncate(begin);
             return Ok(self.refuse(head, Status::Busy, "one long value after the other"));
         }
-        if length > INLINE_BYTES {
+        if length > self.body_bytes {
             connection.long_last += 1;
             answer.grant = connection.long_last;
             connection.long = Some(Long {
@@ -172,7 +172,7 @@ impl Tools<'_> {
                 value: self.bodies.get(begin..).unwrap_or_default().to_vec(),
                 is_shown: false,
             });
-            self.bodies.truncate(begin + INLINE_BYTES);
+            self.bodies.truncate(begin + self.body_bytes);
         }
         Ok(Reply {
             head: answer,
@@ -197,7 +197,7 @@ impl Tools<'_> {
             place: head.place,
             ..head.reply(Status::Ok)
         };
-        let bytes = rest.get(..INLINE_BYTES).unwrap_or(rest);
+        let bytes = rest.get(..self.body_bytes).unwrap_or(rest);
         let begin = self.bodies.len();
         self.bodies.extend_from_slice(bytes);
         if rest.len() == bytes.len() {
@@ -371,7 +371,7 @@ impl Tools<'_> {
             let text = "no such grant: each is for one put of the connection that asked for it";
             return Ok(self.refuse(head, Status::Refused, text));
         };
-        self.landed.clear();
+        // All of it is copied over.
         self.landed.resize(grant.value_bytes, 0);
         let copied = match &self.link {
             Some(link) => connection.grants.read(&**link, grant.place, self.landed),

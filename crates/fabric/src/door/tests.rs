@@ -222,6 +222,27 @@ fn either_way_stores_the_same() {
     assert_eq!(client.get(b"key").unwrap(), None);
 }
 
+/// On a modelled network that takes them, values of all lengths travel with their requests, as in HERD.
+#[test]
+fn long_messages_are_for_modelled_networks_that_take_them() {
+    let value = value(VALUE_BYTES_MAX, 3);
+    let options = ClientOptions {
+        inline_bytes: usize::MAX,
+        ..ClientOptions::default()
+    };
+    let fixture = Fixture::new(Settings::default());
+    let mut client = Client::inside(&fixture.network, &options).unwrap();
+    let refused = client.put_expiring(b"key", &value, 0, Way::Inline);
+    assert!(matches!(refused, Err(ClientError::ValueLength(_))));
+    assert_eq!(client.put(b"key", &value).unwrap(), Way::ServerAssisted);
+    let network = Network::with_delays(&crate::NETWORK_PRESETS[0], VALUE_BYTES_MAX);
+    let _door = Door::start_inside(&fixture.store, &network, Settings::default()).unwrap();
+    let mut client = Client::inside(&network, &options).unwrap();
+    assert!(client.get(b"key").unwrap().unwrap() == value);
+    assert_eq!(client.put(b"other", &value).unwrap(), Way::Inline);
+    assert!(client.get(b"other").unwrap().unwrap() == value);
+}
+
 /// Puts and removals of one key keep their order, long values and short ones mixed; several long values are
 /// read at once, and more memory is asked for than a connection may have.
 #[test]

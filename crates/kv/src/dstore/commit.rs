@@ -3,12 +3,12 @@
 use super::layout::Operation;
 use super::room::Freed;
 use super::session::{DstoreSession, Pending};
-use super::steps::{self, Step};
 use crate::crl::{ENTRY_HEAD, Group};
 use crate::engine::counters::{bump, bump_signed};
 use crate::engine::halt::PANICKED;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
+use crate::steps::{self, Step};
 use everdram_pm::Ordered;
 use everdram_pm::lock::lock;
 use std::ops::Range;

@@ -39,7 +39,6 @@ mod room;
 mod salvage;
 mod scan;
 mod session;
-pub(crate) mod steps;
 mod write;
 
 use crate::concurrency::retired::Retired;

@@ -6,11 +6,11 @@ use super::edit::{self, Before, Editor, Patch};
 use super::layout::{Opcode, Operation, Slot, grains};
 use super::room::{Freed, Grow};
 use super::session::{At, DstoreSession, PENDING_MAX, Pending};
-use super::steps::{self, Step};
 use crate::crl::ENTRY_HEAD;
 use crate::engine::OBJECT_BYTES_MAX;
 use crate::engine::backend::{Backend, Part, Seen, Taken};
 use crate::error::Error;
+use crate::steps::{self, Step};
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -11,6 +11,7 @@ use super::layout::{ChainHead, Kind, OVERFLOW_HEAD};
 use super::record::Chain;
 use super::session::ViperSession;
 use crate::error::Error;
+use crate::steps::{self, Step};
 use everdram_pm::LINE;
 
 // The data of a piece starts a line, so the caller's bytes are whole lines except the last ones.
@@ -25,9 +26,12 @@ pub(super) fn write(session: &mut ViperSession, key: &[u8], value: &[u8]) -> Res
     let total = key.len() + value.len();
     let pieces = total.div_ceil(room).max(1);
     let mut blocks = Vec::with_capacity(pieces);
+    let begun = steps::begin();
     session.take_blocks(pieces, &mut blocks)?;
+    begun.end(Step::Room);
     let name = session.engine.chance.word();
     let mut joined = Vec::new();
+    let begun = steps::begin();
     for (piece, &block) in blocks.iter().enumerate() {
         let from = piece * room;
         let data = part(key, value, from, (from + room).min(total), &mut joined);
@@ -40,6 +44,7 @@ pub(super) fn write(session: &mut ViperSession, key: &[u8], value: &[u8]) -> Res
         };
         write_piece(session, block, State::Overflow, head, data);
     }
+    begun.end(Step::Store);
     let _ordered = session.settle_and_fence();
     Ok(Chain {
         bytes: total as u64,

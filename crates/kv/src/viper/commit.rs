@@ -19,6 +19,7 @@ use crate::engine::counters::{bump, bump_signed};
 use crate::engine::halt::PANICKED;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
+use crate::steps::{self, Step};
 use everdram_pm::Ordered;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -79,15 +80,19 @@ impl ViperSession {
         }
         // The session looks up the replaced records while the new ones are on their way to the medium.
         self.settle();
+        let begun = steps::begin();
         match pending {
             [one] => self.resolve(one),
             _ => self.resolve_together(pending),
         }
+        begun.end(Step::Index);
         let ordered = self.settle_and_fence();
+        let begun = steps::begin();
         for write in pending {
             self.resolve(write);
             self.publish(write, &ordered)?;
         }
+        begun.end(Step::Index);
         Ok(())
     }
 

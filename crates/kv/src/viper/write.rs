@@ -14,6 +14,7 @@ use crate::concurrency::seam::publishes;
 use crate::concurrency::stripes::VERSION_MAX;
 use crate::error::Error;
 use crate::index::Location;
+use crate::steps::{self, Step};
 use everdram_pm::{Ordered, Pool, Secret};
 use std::sync::atomic::Ordering;
 
@@ -125,6 +126,14 @@ impl ViperSession {
 
     /// Finds room for a record in a block of `kind`; opens the next block if the current one is full.
     fn place(&mut self, kind: Kind, bytes: u64) -> Result<u64, Error> {
+        let begun = steps::begin();
+        let placed = self.find_place(kind, bytes);
+        begun.end(Step::Room);
+        placed
+    }
+
+    #[inline(always)]
+    fn find_place(&mut self, kind: Kind, bytes: u64) -> Result<u64, Error> {
         let index = claim_index(kind);
         loop {
             if let Some(claim) = &mut self.claims[index] {
@@ -212,7 +221,9 @@ impl ViperSession {
         if let Some(claim) = &mut claims[claim_index(kind)] {
             let epoch = claim.epoch();
             let build = |into: &mut Vec<u8>| build(into, engine.pool.secret(), epoch);
+            let begun = steps::begin();
             claim.append(lane, unfenced, build);
+            begun.end(Step::Store);
         }
         location(at)
     }
@@ -345,7 +356,9 @@ impl ViperSession {
     #[cfg_attr(feature = "lab", track_caller)]
     pub(super) fn settle_and_fence(&mut self) -> Ordered {
         self.settle();
+        let begun = steps::begin();
         let ordered = self.unfenced.fence(&mut self.lane);
+        begun.end(Step::Fence);
         self.last_ticket = ordered.lsn();
         for claim in self.claims.iter_mut().flatten() {
             claim.fenced(&self.engine.space.blocks);

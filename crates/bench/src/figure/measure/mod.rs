@@ -1,6 +1,7 @@
 //! A figure, system by system and round by round. What takes more than some lines to measure has a file.
 
 mod clients;
+mod fabric;
 mod footprint;
 mod growth;
 mod overhead;
@@ -80,6 +81,7 @@ fn turn(
         Measure::Restart => return restart::measure(data, progress),
         Measure::Growth => return growth::measure(data, progress),
         Measure::Servers => return servers::measure(data, progress),
+        Measure::Fabric => return fabric::measure(data, progress),
         _ => {}
     }
     let what_for = match settings.figure.wants_own_process() {
@@ -104,7 +106,7 @@ fn turn(
         Measure::Steps => steps::measure(data, store, progress),
         Measure::Footprint => footprint::measure(data, &filled, progress),
         Measure::Summary => summary::measure(data, filled, progress),
-        Measure::Restart | Measure::Growth | Measure::Servers => {
+        Measure::Restart | Measure::Growth | Measure::Servers | Measure::Fabric => {
             unreachable!("they open their stores themselves")
         }
     }

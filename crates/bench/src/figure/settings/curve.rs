@@ -10,6 +10,8 @@ use std::path::Path;
 
 /// Logs of a store, at least and at most.
 const LOGS: std::ops::RangeInclusive<usize> = 4..=128;
+/// The usual engine behind a fabric door.
+const BACK_END: &str = "viper";
 /// Records that are loaded under one sync, where there is a disk.
 const LOADED_TOGETHER: usize = 64;
 
@@ -26,6 +28,8 @@ pub struct Curve<'a> {
     pub value_bytes: usize,
     /// Delay model of the emulated medium.
     pub delays: &'a str,
+    /// The engine behind a fabric door, or one of its systems.
+    pub back_end: &'a str,
     /// Bytes of each memtable of a rival, if they are to be others than usual.
     pub memtable_bytes: Option<u64>,
     pub(crate) settings: &'a Settings,
@@ -65,6 +69,7 @@ impl<'a> Curve<'a> {
             log_bytes,
             value_bytes,
             delays: &settings.paper().delays,
+            back_end: BACK_END,
             memtable_bytes: None,
             settings,
         }
@@ -73,6 +78,12 @@ impl<'a> Curve<'a> {
     /// The same, with another delay model.
     pub(crate) fn with_delays(mut self, delays: &'a str) -> Curve<'a> {
         self.delays = delays;
+        self
+    }
+
+    /// The same, with another back end.
+    pub(crate) fn with_back_end(mut self, back_end: &'a str) -> Curve<'a> {
+        self.back_end = back_end;
         self
     }
 
@@ -114,6 +125,9 @@ impl<'a> Curve<'a> {
             label += &format!(", memtables of {}", mib(bytes));
         } else if self.settings.log_bytes.len() > 1 {
             label += &format!(", logs of {}", mib(self.log_bytes));
+        }
+        if self.settings.back_ends.len() > 1 {
+            label += &format!(", {}", self.back_end);
         }
         if self.settings.delays.len() > 1 {
             label += &format!(", {}", self.delays);

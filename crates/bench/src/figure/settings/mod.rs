@@ -2,6 +2,7 @@
 
 pub(crate) mod curve;
 
+use crate::figure::fabric::{MISSING, POOL_BYTES};
 use crate::figure::{Figure, Ground, Measure, Paper, System, Workers};
 use crate::machine::Machine;
 use crate::process;
@@ -49,6 +50,8 @@ pub struct Settings {
     pub grounds: Vec<Ground>,
     /// Delay models of the emulated medium, where they are several.
     pub delays: Vec<String>,
+    /// Engines behind a fabric door, or systems of them, where they are several.
+    pub back_ends: Vec<String>,
     /// Bytes of a value.
     pub values: Vec<usize>,
     /// Percent of the requests that are puts. Phases go through them one after another.
@@ -149,6 +152,7 @@ impl Settings {
                 .filter(|ground| !ground.is_on_disk())
                 .collect(),
             delays: figure.delays.clone(),
+            back_ends: figure.back_ends.clone(),
             values,
             writes: figure.writes.clone(),
             disk_threads: match figure.workers {
@@ -204,7 +208,11 @@ impl Settings {
                     let of = |log_bytes| {
                         Curve::new(self, system, ground, log_bytes, value_bytes).with_delays(delays)
                     };
-                    if system.is_rival() {
+                    if !self.back_ends.is_empty() {
+                        let one = of(self.log_bytes[0]);
+                        let all = self.back_ends.iter();
+                        curves.extend(all.map(|back_end| one.with_back_end(back_end)));
+                    } else if system.is_rival() {
                         curves.extend(self.sized(of(self.log_bytes[0])));
                     } else {
                         curves.extend(self.log_bytes.iter().copied().map(of));
@@ -266,6 +274,10 @@ impl Settings {
                 left_out.push((system.name().into(), why.into()));
             }
         }
+        if self.figure.measure == Measure::Fabric {
+            let missing = MISSING.map(|(what, why)| (what.to_owned(), why.to_owned()));
+            left_out.extend(missing);
+        }
         let has_rivals = self.systems.iter().any(System::is_rival);
         if self.figure.rivals && self.grounds.contains(&Ground::Disk) && !has_rivals {
             let why = "not asked for, or not in this build: cargo build --release -p everdram-cli --features rivals";
@@ -304,6 +316,7 @@ impl Settings {
             Measure::Calls => self.writes.len().min(1),
             Measure::Phases => self.writes.len(),
             Measure::Clients => self.clients.len() * self.writes.len(),
+            Measure::Fabric => self.writes.len(),
             Measure::Restart => 2,
             Measure::Growth => PERCENTS.len(),
             Measure::Overhead | Measure::Footprint | Measure::Servers | Measure::Steps => 1,
@@ -355,6 +368,9 @@ impl Settings {
 
     /// Bytes of the pool of a system.
     pub(super) fn pool_bytes(&self, curve: &Curve<'_>) -> u64 {
+        if self.figure.measure == Measure::Fabric {
+            return POOL_BYTES * self.figure.topology.stores() as u64;
+        }
         if curve.system.has_empty_pool() {
             return BESIDE_BYTES;
         }

@@ -3,6 +3,7 @@
 
 mod bullet;
 mod dstore;
+mod fabric;
 mod tiered;
 
 use super::store::{Store, ensure_directory};
@@ -38,12 +39,16 @@ use std::str::FromStr;
                   Belady's choice over the same trace; gets from the log; bytes to the log; moves of records; its slowest \
                   puts; a flood of puts against bare writes to the disk; its restart after a kill, against viper and \
                   against a redis-server that loads the same keys from its append-only files; DRAM a key.\n\n\
+                  With --door fabric: the fabric door against the Redis door of the same server, over loopback; what idle \
+                  clients take; GET with a landing area and without; and the server's time of puts of 64 KiB by way, on an \
+                  emulated network, as `everdram bench figure rdmp-7` measures it.\n\n\
                   viper needs memory for the records several times over: 5M take some 4 GiB, the group `large` 12 GiB. \
                   dstore takes half of the free memory and of the free disk, at most.\n\n\
                   Examples:\n  \
                   everdram bench bars --only put,get --records 2M\n  \
                   everdram bench bars --engine bullet --quick\n  \
-                  everdram bench bars --engine dstore --only put,get --file-dir /mnt/disk"
+                  everdram bench bars --engine dstore --only put,get --file-dir /mnt/disk\n  \
+                  everdram bench bars --door fabric --quick"
 )]
 pub(crate) struct Arguments {
     /// A directory on the medium: on tmpfs for emulated persistent memory.
@@ -52,19 +57,22 @@ pub(crate) struct Arguments {
     /// The engine whose bars are measured.
     #[arg(long, default_value_t, value_parser = engine())]
     engine: EngineKind,
+    /// A door whose bars are measured, in the place of an engine's.
+    #[arg(long, conflicts_with = "engine")]
+    door: Option<Door>,
     /// dstore, tiered: a directory on a disk [default: .]
     #[arg(long)]
     pub(super) file_dir: Option<PathBuf>,
     /// Records of 16 + 200 bytes [default: 5M; 500k with --quick; bullet: what fits into half of the free
     /// memory; dstore: 2M of 16 + 4096 bytes, 100k with --quick, fewer where there is less room; tiered: 2M,
-    /// 200k with --quick]
+    /// 200k with --quick; fabric: 200k, 20k with --quick]
     #[arg(long, value_parser = units::parse_count)]
     pub(super) records: Option<u64>,
     /// viper, tiered: operations of a repetition that does not go over all records [default: 1M; 300k with
     /// --quick]
     #[arg(long, value_parser = units::parse_count)]
     pub(super) ops: Option<u64>,
-    /// bullet, dstore, tiered: seconds of each point in each repetition [default: 2, dstore and tiered 3; 0.5
+    /// bullet, dstore, tiered, fabric: seconds of each point in each repetition [default: 2, others 3; 0.5
     /// with --quick]; dstore watches throughput 20 times as long, 6 times with --quick
     #[arg(long)]
     pub(super) seconds: Option<f64>,
@@ -77,7 +85,7 @@ pub(crate) struct Arguments {
     /// Groups to measure, of viper: put, overwrite, get, absent, update, delete, ycsb, batch, sizes, threads,
     /// large, space, recovery, tail; of dstore: put, checkpoints, cow, steady, threads, get, cold, cpu,
     /// traffic, recovery, space, large, server, range; of tiered: memory, fits, hits, below, written, moves,
-    /// tail, flood, restart [default: all]
+    /// tail, flood, restart; of the fabric door: put, idle, resp, inside [default: all]
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Fewer records and operations, for a first look.
@@ -86,6 +94,12 @@ pub(crate) struct Arguments {
     /// Write each bar as a JSON line to this file as well.
     #[arg(long)]
     json: Option<PathBuf>,
+}
+
+/// A door that has bars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Door {
+    Fabric,
 }
 
 /// Progress on the terminal, and the process that dies.
@@ -177,6 +191,9 @@ impl Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    if let Some(Door::Fabric) = arguments.door {
+        return write_of(arguments, "fabric", &fabric::measure(arguments)?);
+    }
     match arguments.engine {
         EngineKind::Bullet => {
             arguments.check_bullet()?;
@@ -217,7 +234,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 
 /// Bars as rows.
 fn write(arguments: &Arguments, bars: &[Verdict]) -> anyhow::Result<Outcome> {
-    let engine = arguments.engine.name();
+    write_of(arguments, arguments.engine.name(), bars)
+}
+
+fn write_of(
+    arguments: &Arguments,
+    engine: &'static str,
+    bars: &[Verdict],
+) -> anyhow::Result<Outcome> {
     let rows = bars.iter().map(|bar| OfEngine { engine, bar });
     rows::write(arguments.json.as_deref(), &rows::lines(rows)?)?;
     Ok(Outcome::Sound)

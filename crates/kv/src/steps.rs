@@ -1,10 +1,10 @@
-//! A clock between the steps of a write, for table 3 of the paper: how long writers of this process spent in
-//! each, all together. Only a build with the feature `steps` has it; in others it is nothing, and costs
-//! nothing. A look at the clock takes some 25 ns.
+//! A clock between the steps of a write: how long writers of this process spent in each, all together; of
+//! `dstore` for table 3 of its paper, of `viper` for figures 2 and 7 of RDMP-KV's. Only a build with the
+//! feature `steps` has it; in others it is nothing, and costs nothing. A look at the clock takes some 25 ns.
 
 /// A step of a write.
 #[derive(Clone, Copy)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Room for slot, cells and blocks, the new slot, and the copy of the value ([`Step::Stage`] is within).
     Prepare,
     /// The value is copied and summed.
@@ -19,22 +19,30 @@ pub(super) enum Step {
     Show,
     /// The index and the order of keys are changed ([`Step::Show`] has it, too).
     Order,
+    /// `viper`: room for a record, or blocks for a long value.
+    Room,
+    /// `viper`: a record, or the pieces of a long value, are summed and stored.
+    Store,
+    /// `viper`: what was stored is fenced.
+    Fence,
+    /// `viper`: the old record is looked up, and the index changed.
+    Index,
 }
 
 #[cfg(not(feature = "steps"))]
 mod clock {
     /// No clock.
     #[derive(Clone, Copy)]
-    pub(in super::super) struct Begun;
+    pub(crate) struct Begun;
 
     #[inline(always)]
-    pub(in super::super) fn begin() -> Begun {
+    pub(crate) fn begin() -> Begun {
         Begun
     }
 
     impl Begun {
         #[inline(always)]
-        pub(in super::super) fn end(self, _: super::Step) {}
+        pub(crate) fn end(self, _: super::Step) {}
     }
 }
 
@@ -45,20 +53,21 @@ mod clock {
     use std::time::Instant;
 
     /// Nanoseconds, by [`Step`].
-    static SPENT: [AtomicU64; 7] = [const { AtomicU64::new(0) }; 7];
+    static SPENT: [AtomicU64; 11] = [const { AtomicU64::new(0) }; 11];
     /// Writes shown.
     static WRITES: AtomicU64 = AtomicU64::new(0);
 
     /// When a step began.
     #[derive(Clone, Copy)]
-    pub(in super::super) struct Begun(Instant);
+    pub(crate) struct Begun(Instant);
 
-    pub(in super::super) fn begin() -> Begun {
+    #[inline]
+    pub(crate) fn begin() -> Begun {
         Begun(Instant::now())
     }
 
     impl Begun {
-        pub(in super::super) fn end(self, step: Step) {
+        pub(crate) fn end(self, step: Step) {
             let ns = u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
             SPENT[step as usize].fetch_add(ns, Relaxed);
             if matches!(step, Step::Show) {
@@ -83,6 +92,14 @@ mod clock {
         pub order_ns: u64,
         /// Records appended to logs, and fenced.
         pub log_ns: u64,
+        /// `viper`: room taken.
+        pub room_ns: u64,
+        /// `viper`: records and pieces summed and stored.
+        pub store_ns: u64,
+        /// `viper`: fences.
+        pub fence_ns: u64,
+        /// `viper`: old records looked up, and the index changed.
+        pub index_ns: u64,
     }
 
     /// So far. Between steps only: of a write under way, some steps are counted and others not yet.
@@ -98,6 +115,10 @@ mod clock {
             metadata_ns: room_ns + spent(Step::Show).saturating_sub(order_ns),
             order_ns,
             log_ns: spent(Step::Log),
+            room_ns: spent(Step::Room),
+            store_ns: spent(Step::Store),
+            fence_ns: spent(Step::Fence),
+            index_ns: spent(Step::Index),
         }
     }
 
@@ -112,11 +133,15 @@ mod clock {
                 metadata_ns: self.metadata_ns.saturating_sub(before.metadata_ns),
                 order_ns: self.order_ns.saturating_sub(before.order_ns),
                 log_ns: self.log_ns.saturating_sub(before.log_ns),
+                room_ns: self.room_ns.saturating_sub(before.room_ns),
+                store_ns: self.store_ns.saturating_sub(before.store_ns),
+                fence_ns: self.fence_ns.saturating_sub(before.fence_ns),
+                index_ns: self.index_ns.saturating_sub(before.index_ns),
             }
         }
     }
 }
 
-pub(super) use clock::begin;
+pub(crate) use clock::begin;
 #[cfg(feature = "steps")]
 pub use clock::{Taken, taken};
