@@ -81,7 +81,7 @@ enum Call {
 struct How {
     /// auto, inline (with the request), sa (RDMP-SA: the client writes, the server makes it durable), cc
     /// (RDMP-CC-ADP: the client makes it durable, and the server learns of it when somebody asks), cc-sa (as
-    /// cc, and the server is asked to look)
+    /// cc, and the server is asked to look), cc-imm (as cc-sa, asked by the write itself)
     #[arg(long, default_value = "auto", value_parser = way)]
     way: Way,
 }
@@ -93,7 +93,8 @@ fn way(name: &str) -> Result<Way, String> {
         "sa" => Way::ServerAssisted,
         "cc" => Way::ClientCentric,
         "cc-sa" => Way::ClientCentricAsked,
-        _ => return Err("use auto, inline, sa, cc or cc-sa".into()),
+        "cc-imm" => Way::ClientCentricImmediate,
+        _ => return Err("use auto, inline, sa, cc, cc-sa or cc-imm".into()),
     })
 }
 
@@ -161,7 +162,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             let way = match way {
                 Way::ServerAssisted => "written by the client",
                 Way::ClientCentric => "made durable by the client",
-                Way::ClientCentricAsked => "made durable by the client, and applied",
+                Way::ClientCentricAsked | Way::ClientCentricImmediate => {
+                    "made durable by the client, and applied"
+                }
                 Way::Auto | Way::Inline => "with the request",
             };
             let (bytes, took) = (
@@ -217,11 +220,13 @@ fn hello(client: &mut ClusterClient) -> anyhow::Result<Outcome> {
         match client.connection(place) {
             Ok(connection) => {
                 println!("  {}", connection.acknowledgement());
-                let ways = match connection.takes_client_centric() {
-                    true => "inline, sa, cc, cc-sa",
-                    false => "inline, sa",
-                };
-                println!("  ways: {ways}");
+                let cc = connection.takes_client_centric().then_some(", cc, cc-sa");
+                let immediate = connection.takes_immediate().then_some(", cc-imm");
+                let [cc, immediate] = [cc, immediate].map(Option::unwrap_or_default);
+                println!("  ways: inline, sa{cc}{immediate}");
+                if connection.reads_in_place() {
+                    println!("  long values are read in place");
+                }
             }
             Err(error) => {
                 println!("  {error}");

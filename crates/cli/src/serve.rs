@@ -18,6 +18,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// How long clients of the fabric may read a value in place. 1 MiB takes some ms over loopback; what others
+/// free can be used again some tenths of a second later.
+const READ_LEASE: Duration = Duration::from_millis(100);
+
 /// Serve a pool to Redis clients.
 #[derive(clap::Args)]
 #[command(
@@ -98,6 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             let fabric = everdram_fabric::Settings {
                 password: server.password(),
                 trusts_peers: settings.fabric_trusts_peers,
+                read_lease: settings.fabric_reads_in_place.then_some(READ_LEASE),
                 ..everdram_fabric::Settings::default()
             };
             Door::start(&store, &address, fabric)

@@ -64,6 +64,10 @@ pub(crate) struct Layer {
     /// change the server then
     #[arg(long, env = "EVERDRAM_FABRIC_TRUST_PEERS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     fabric_trust_peers: Option<bool>,
+    /// Let clients of the fabric read long values where they lie, without a thread of the server. Each can
+    /// read whatever any may, so it needs --fabric-trust-peers; engine viper on pmem or emulated
+    #[arg(long, env = "EVERDRAM_FABRIC_READ_IN_PLACE", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    fabric_read_in_place: Option<bool>,
     /// Event loops; 0 = one for each core [default: 0]
     #[arg(long, env = "EVERDRAM_THREADS")]
     threads: Option<usize>,
@@ -166,6 +170,7 @@ pub(crate) struct Settings {
     /// The address of the fabric door, if there is to be one.
     pub(crate) fabric: Option<String>,
     pub(crate) fabric_trusts_peers: bool,
+    pub(crate) fabric_reads_in_place: bool,
 }
 
 impl Layer {
@@ -193,6 +198,7 @@ impl Layer {
             unix_socket: self.unix_socket.or(lower.unix_socket),
             fabric: self.fabric.or(lower.fabric),
             fabric_trust_peers: self.fabric_trust_peers.or(lower.fabric_trust_peers),
+            fabric_read_in_place: self.fabric_read_in_place.or(lower.fabric_read_in_place),
             threads: self.threads.or(lower.threads),
             password,
             password_file,
@@ -247,6 +253,7 @@ impl Layer {
             server,
             fabric: layer.fabric,
             fabric_trusts_peers: layer.fabric_trust_peers.unwrap_or(false),
+            fabric_reads_in_place: layer.fabric_read_in_place.unwrap_or(false),
         })
     }
 
@@ -264,6 +271,7 @@ impl Layer {
         set(&mut options.max_bytes, size(self.max_bytes.as_deref())?);
         set(&mut options.chunk_bytes, size(self.chunk_bytes.as_deref())?);
         set(&mut options.log_bytes, size(self.log_bytes.as_deref())?);
+        options.keep_room = self.fabric_read_in_place.unwrap_or(false);
         set(
             &mut options.landing_bytes,
             size(self.landing_bytes.as_deref())?,

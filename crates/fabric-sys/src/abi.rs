@@ -144,7 +144,9 @@ structs! {
         size: usize, flags: u64, format: u32, wait_obj: u32, signaling_vector: c_int, wait_cond: u32,
         wait_set: *mut c_void,
     }
-    "fi_cq_msg_entry" fi_cq_msg_entry { op_context: *mut c_void, flags: u64, len: usize }
+    "fi_cq_data_entry" fi_cq_data_entry {
+        op_context: *mut c_void, flags: u64, len: usize, buf: *mut c_void, data: u64,
+    }
     "fi_cq_err_entry" fi_cq_err_entry {
         op_context: *mut c_void, flags: u64, len: usize, buf: *mut c_void, data: u64, tag: u64,
         olen: usize, err: c_int, prov_errno: c_int, err_data: *mut c_void, err_data_size: usize,

@@ -12,6 +12,7 @@ pub(crate) const FI_RECV: u64 = 1 << 10;
 pub(crate) const FI_SEND: u64 = 1 << 11;
 pub(crate) const FI_REMOTE_READ: u64 = 1 << 12;
 pub(crate) const FI_REMOTE_WRITE: u64 = 1 << 13;
+pub(crate) const FI_REMOTE_CQ_DATA: u64 = 1 << 17;
 pub(crate) const FI_COMPLETION: u64 = 1 << 24;
 pub(crate) const FI_COMMIT_COMPLETE: u64 = 1 << 30;
 pub(crate) const FI_RMA_PMEM: u64 = 1 << 49;
@@ -38,7 +39,7 @@ pub(crate) const FI_EP_MSG: u32 = 1;
 pub(crate) const FI_PROGRESS_MANUAL: u32 = 2;
 pub(crate) const FI_THREAD_DOMAIN: u32 = 3;
 pub(crate) const FI_WAIT_UNSPEC: u32 = 1;
-pub(crate) const FI_CQ_FORMAT_MSG: u32 = 2;
+pub(crate) const FI_CQ_FORMAT_DATA: u32 = 3;
 
 // commands of `control`
 pub(crate) const FI_ENABLE: i32 = 6;

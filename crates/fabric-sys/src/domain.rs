@@ -4,7 +4,7 @@
 //! exception is [`Waker`], whose call the library allows in any thread.
 
 use crate::abi::{
-    Padded, fi_cq_attr, fi_cq_err_entry, fi_cq_msg_entry, fid_cq, fid_domain, fid_mr,
+    Padded, fi_cq_attr, fi_cq_data_entry, fi_cq_err_entry, fid_cq, fid_domain, fid_mr,
 };
 use crate::constants::*;
 use crate::fabric::{Fabric, code};
@@ -193,6 +193,8 @@ pub(crate) struct Completed {
     pub(crate) bytes: usize,
     /// 0, or the code of the failure.
     pub(crate) code: i32,
+    /// What came with a write of a peer, if it is the completion of that.
+    pub(crate) told: Option<u64>,
 }
 
 /// How much a look into a queue brought.
@@ -227,7 +229,7 @@ impl Queue {
         let mut attr = Padded::new(fi_cq_attr {
             size: QUEUE_ENTRIES,
             flags: 0,
-            format: FI_CQ_FORMAT_MSG,
+            format: FI_CQ_FORMAT_DATA,
             wait_obj: FI_WAIT_UNSPEC,
             signaling_vector: 0,
             wait_cond: 0,
@@ -278,10 +280,12 @@ impl Queue {
     /// [`Error::Call`] if the queue cannot be read, which no later call repairs.
     pub(crate) fn take(&self, wait_ms: i32, into: &mut Vec<Completed>) -> Result<Taken, Error> {
         let library = self.domain.library();
-        let mut batch = [fi_cq_msg_entry {
+        let mut batch = [fi_cq_data_entry {
             op_context: ptr::null_mut(),
             flags: 0,
             len: 0,
+            buf: ptr::null_mut(),
+            data: 0,
         }; BATCH];
         let (raw, place) = (self.raw.as_ptr(), batch.as_mut_ptr().cast());
         let returned = if wait_ms == 0 {
@@ -295,10 +299,15 @@ impl Queue {
         };
         if returned >= 0 {
             let count = (returned as usize).min(BATCH);
-            into.extend(batch[..count].iter().map(|entry| Completed {
-                context: entry.op_context.addr(),
-                bytes: entry.len,
-                code: 0,
+            into.extend(batch[..count].iter().map(|entry| {
+                Completed {
+                    context: entry.op_context.addr(),
+                    bytes: entry.len,
+                    code: 0,
+                    // A message may have such data, too, and is a message all the same.
+                    told: (entry.flags & (FI_REMOTE_CQ_DATA | FI_RECV) == FI_REMOTE_CQ_DATA)
+                        .then_some(entry.data),
+                }
             }));
             return Ok(match count {
                 0 => Taken::None,
@@ -343,6 +352,7 @@ impl Queue {
                     context: room.value.op_context.addr(),
                     bytes: 0,
                     code,
+                    told: None,
                 });
                 // Failures come alone, and seldom singly.
                 Ok(Taken::Full)

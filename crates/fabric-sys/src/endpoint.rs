@@ -191,7 +191,8 @@ impl Endpoint {
         self.posted("fi_write", returned)
     }
 
-    /// As [`Endpoint::write`]; completes when the peer's side has made the bytes durable.
+    /// As [`Endpoint::write`]; completes when the peer's side has made the bytes durable. `told` becomes a
+    /// completion over there, behind that.
     ///
     /// # Safety
     ///
@@ -200,6 +201,7 @@ impl Endpoint {
         &self,
         span: Span,
         to: Remote,
+        told: Option<u32>,
         context: *mut c_void,
     ) -> Result<bool, Error> {
         let write = entry!(self.raw.as_ptr(), rma, writemsg)
@@ -222,9 +224,10 @@ impl Endpoint {
             rma_iov: &raw const target,
             rma_iov_count: 1,
             context,
-            data: 0,
+            data: told.map_or(0, u64::from),
         };
-        let flags = FI_COMPLETION | FI_COMMIT_COMPLETE;
+        let tells = if told.is_some() { FI_REMOTE_CQ_DATA } else { 0 };
+        let flags = FI_COMPLETION | FI_COMMIT_COMPLETE | tells;
         // SAFETY: the endpoint is live and enabled; the call copies the description of the message, which
         // outlives it; the caller answers for span and context.
         let returned = unsafe { write(self.raw.as_ptr(), &raw const message, flags) };

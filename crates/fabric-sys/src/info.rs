@@ -318,6 +318,12 @@ impl Entry<'_> {
         is_asked && caps & FI_RMA_PMEM != 0 && is_known_to_commit(&self.names().0)
     }
 
+    /// Whether a durable write may tell the peer four bytes. Only where it is known that this takes none of
+    /// the peer's receive buffers.
+    pub(crate) fn can_tell(&self) -> bool {
+        self.can_commit() && part!(self, domain_attr.cq_data_size, 0) >= size_of::<u32>()
+    }
+
     /// Bytes of a registration's key.
     pub(crate) fn key_bytes(&self) -> usize {
         part!(self, domain_attr.mr_key_size, 0)

@@ -85,6 +85,8 @@ pub struct Port {
     areas: Areas,
     /// Whether writes may be durable when they complete.
     pub(crate) can_commit: bool,
+    /// Whether those may tell the peer something.
+    pub(crate) can_tell: bool,
     /// Where connections made by this port go; for another address the provider is asked again.
     destination: Option<(SocketAddr, Info)>,
     provider: String,
@@ -149,7 +151,7 @@ impl Port {
             return Err(Error::Unsupported(text));
         }
         let (mode, key_bytes) = (offer.mr_mode(), offer.key_bytes());
-        let can_commit = offer.can_commit();
+        let (can_commit, can_tell) = (offer.can_commit(), offer.can_tell());
         let domain = Domain::open(fabric, info)?;
         let events = Arc::new(EventQueue::open(fabric)?);
         let queue = Queue::open(&domain)?;
@@ -169,6 +171,7 @@ impl Port {
             slab: Slab::new(domain.clone(), sizes.message_bytes, mode & FI_MR_LOCAL != 0),
             areas: Areas::new(domain.clone(), mode, key_bytes, can_commit),
             can_commit,
+            can_tell,
             destination: None,
             provider,
             queue,

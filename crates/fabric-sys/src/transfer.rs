@@ -14,6 +14,9 @@ pub enum Completion {
     /// fenced that. This covers the bytes of this write, and of no earlier one. It is worth something where
     /// the memory is a [`everdram_pm::Window`] of a pool; the pool's report says what that survives.
     Durable,
+    /// As [`Completion::Durable`]; and the peer's port is told these bytes once it has made the others
+    /// durable: [`crate::Event::Told`] (RDMA write with immediate data).
+    DurableAndTold(u32),
 }
 
 impl Port {
@@ -79,7 +82,8 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// As for [`Port::send`]; [`Error::Unsupported`] for a durable write where [`Port::can_commit`] says no.
+    /// As for [`Port::send`]; [`Error::Unsupported`] for a durable write where [`Port::can_commit`] says no,
+    /// or [`Port::can_tell`] for one that tells.
     /// After an error no event with the token follows.
     pub fn write(
         &mut self,
@@ -90,11 +94,18 @@ impl Port {
         token: u64,
         how: Completion,
     ) -> Result<(), Error> {
-        if how == Completion::Durable && !self.can_commit {
-            return Err(Error::Unsupported(
-                "the provider has no durable writes; write, and ask the peer to make it durable"
-                    .to_owned(),
-            ));
+        let lacks = match how {
+            Completion::Sent => None,
+            _ if !self.can_commit => Some(
+                "the provider has no durable writes; write, and ask the peer to make it durable",
+            ),
+            Completion::DurableAndTold(_) if !self.can_tell => {
+                Some("the provider tells the peer nothing with a write; send a message behind it")
+            }
+            Completion::Durable | Completion::DurableAndTold(_) => None,
+        };
+        if let Some(text) = lacks {
+            return Err(Error::Unsupported(text.to_owned()));
         }
         let bytes = parts.iter().map(|part| part.len()).sum();
         self.submit(
@@ -112,6 +123,12 @@ impl Port {
     #[must_use]
     pub fn can_commit(&self) -> bool {
         self.can_commit
+    }
+
+    /// Whether a durable write can tell the peer four bytes: [`Completion::DurableAndTold`].
+    #[must_use]
+    pub fn can_tell(&self) -> bool {
+        self.can_tell
     }
 
     /// Reads from memory of the peer, into memory of this port. [`crate::Event::Read`] with the token and the
@@ -187,7 +204,11 @@ impl Port {
             Job::Write(Completion::Sent) => unsafe { endpoint.write(span, slot.remote, context) },
             // SAFETY: as above.
             Job::Write(Completion::Durable) => unsafe {
-                endpoint.write_durably(span, slot.remote, context)
+                endpoint.write_durably(span, slot.remote, None, context)
+            },
+            // SAFETY: as above.
+            Job::Write(Completion::DurableAndTold(told)) => unsafe {
+                endpoint.write_durably(span, slot.remote, Some(told), context)
             },
             // SAFETY: as above.
             Job::Read => unsafe { endpoint.read(span, slot.remote, context) },

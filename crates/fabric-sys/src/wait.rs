@@ -23,15 +23,19 @@ pub enum Event {
     Written(Conn, u64, Result<(), Error>),
     /// A read with this token is complete, with its bytes, or failed.
     Read(Conn, u64, Result<Vec<u8>, Error>),
+    /// A peer has made bytes durable here by itself, and tells this port so: [`crate::Completion`]. The
+    /// provider does not say which peer, so the four bytes must be a secret of whoever may tell them.
+    Told(u32),
     /// A connection is over: refused, ended by the peer, or failed. Last of all its events; nothing of it can
     /// arrive.
     Closed(Conn),
 }
 
 impl Event {
-    /// The connection.
-    pub fn conn(&self) -> Conn {
+    /// The connection; none where the provider does not say.
+    pub(crate) fn conn(&self) -> Conn {
         match *self {
+            Event::Told(_) => Conn::NONE,
             Event::Opened(conn)
             | Event::Message(conn, _)
             | Event::Written(conn, ..)
@@ -125,7 +129,14 @@ impl Port {
         let mut has_failure = false;
         for completion in &completions {
             has_failure |= completion.code != 0;
-            self.complete(completion.context, completion.bytes, completion.code);
+            // Such a completion has a context of nobody's, which may look like one of this port.
+            match completion.told.filter(|_| self.can_tell) {
+                Some(told) => {
+                    let told = u32::try_from(told).ok().map(Event::Told);
+                    self.ready.extend(told);
+                }
+                None => self.complete(completion.context, completion.bytes, completion.code),
+            }
         }
         self.completions = completions;
         taken?;

@@ -101,6 +101,56 @@ fn a_durable_write_is_in_the_pool_when_it_completes() {
     });
 }
 
+/// Immediate data of a durable write: the target's port hears of it when the bytes are there, needs no
+/// receive buffer for it, and is told nothing by other writes. Messages keep their place.
+#[test]
+fn a_durable_write_may_tell_the_target_four_bytes() {
+    const ROUNDS: u32 = 200;
+    let window = window(1 << 16);
+    let (give, take) = channel::<(u64, u64)>();
+    let served = window.clone();
+    let serve = move |side: &mut Side, conn: Conn| {
+        assert!(side.port.can_tell(), "tcp of this machine tells");
+        let area = side
+            .port
+            .expose_window(conn, &served, Access::Write)
+            .unwrap();
+        give.send((area.address, area.key)).unwrap();
+        for round in 0..ROUNDS {
+            match side.next() {
+                Event::Told(told) => assert_eq!(told, u32::MAX - round),
+                other => panic!("{other:?}"),
+            }
+            let at = 256 * (round as usize % 256);
+            assert_eq!(shown(&served, at, 256), [round as u8; 256], "{round}");
+        }
+        assert_eq!(side.message(), b"behind them");
+        side.port.send(conn, &[b"seen"]).unwrap();
+        side.closed(conn);
+    };
+    // One receive buffer, for the message.
+    pair(SIZES, 1, serve, |side, conn| {
+        let (address, key) = take.recv_timeout(PATIENCE).unwrap();
+        for round in 0..ROUNDS {
+            let at = address + 256 * (u64::from(round) % 256);
+            let fill = [round as u8; 256];
+            let hows = [
+                Completion::Sent,
+                Completion::Durable,
+                Completion::DurableAndTold(u32::MAX - round),
+            ];
+            for how in hows {
+                side.port.write(conn, &[&fill], at, key, 1, how).unwrap();
+            }
+        }
+        for _ in 0..3 * ROUNDS {
+            written(side, 1);
+        }
+        side.port.send(conn, &[b"behind them"]).unwrap();
+        assert_eq!(side.message(), b"seen");
+    });
+}
+
 /// The completion of a durable write comes from the target: while its port stands still there is none.
 #[test]
 fn a_durable_write_waits_for_the_other_side() {

@@ -21,7 +21,6 @@ const WORD: usize = 8;
 const PIECES: usize = 16;
 
 /// What peers reach under a key.
-#[cfg_attr(not(test), allow(dead_code, reason = "one-sided gets come later"))]
 enum Memory {
     Own(Vec<u8>),
     Pool {
@@ -40,7 +39,6 @@ pub(crate) struct Adapter {
     last_commit_ns: u64,
 }
 
-#[cfg_attr(not(test), allow(dead_code, reason = "one-sided gets come later"))]
 impl Adapter {
     pub(crate) fn seeded(seed: u64) -> Adapter {
         Adapter {

@@ -4,6 +4,7 @@
 //! at once; a call that would exceed that waits for a reply first. Puts and removals of one key take effect
 //! in the order in which they were submitted.
 
+mod in_place;
 mod pending;
 mod replies;
 
@@ -12,9 +13,11 @@ use crate::inside::Network;
 use crate::libfabric::{self, Place};
 use crate::link::{Conn, Event, Link, LinkError};
 use crate::wire::{
-    self, BY_CLIENT, Head, INLINE_BYTES, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX, zeros,
+    self, BY_CLIENT, BY_CLIENT_TOLD, Head, IN_PLACE, INLINE_BYTES, KEY_BYTES_MAX, Kind, Status,
+    VALUE_BYTES_MAX, zeros,
 };
-use pending::{Long, Pending, Stage};
+use in_place::Reading;
+use pending::{Get, Long, Pending, Stage};
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -29,6 +32,9 @@ pub struct ClientOptions {
     /// Values up to this many bytes travel with their request, at most [`INLINE_BYTES`] (the default), or
     /// what a modelled network takes.
     pub inline_bytes: usize,
+    /// Whether long values are read where they lie in the server's memory, without a thread of it, if the
+    /// door lets clients do so. `true` by default.
+    pub reads_in_place: bool,
     /// How long connecting may take. 5 s by default.
     pub connect_timeout: Duration,
 }
@@ -38,6 +44,7 @@ impl Default for ClientOptions {
         ClientOptions {
             password: None,
             inline_bytes: INLINE_BYTES,
+            reads_in_place: true,
             connect_timeout: Duration::from_secs(5),
         }
     }
@@ -71,7 +78,8 @@ pub enum ClientError {
     ValueLength(usize),
     /// The door has no memory that clients write durably by themselves.
     #[error(
-        "this door does not offer RDMP-CC: its pool has no landing area, or its fabric no durable writes"
+        "this door does not offer this way: its pool has no landing area, or its fabric no durable writes, or \
+         none with immediate data"
     )]
     NotOffered,
     /// The door refused the request.
@@ -100,11 +108,23 @@ pub enum Way {
     ClientCentric,
     /// As [`Way::ClientCentric`], and then the server is asked to look: RDMP-CC-SA. One round trip more.
     ClientCentricAsked,
+    /// As [`Way::ClientCentricAsked`], but the write itself tells the server to look, by immediate data:
+    /// RDMP-CC-Imm. One round trip less.
+    ClientCentricImmediate,
 }
 
 impl Way {
     fn is_by_client(self) -> bool {
-        matches!(self, Way::ClientCentric | Way::ClientCentricAsked)
+        self.place() != 0
+    }
+
+    /// What a Prepare says of the way.
+    fn place(self) -> u64 {
+        match self {
+            Way::Auto | Way::Inline | Way::ServerAssisted => 0,
+            Way::ClientCentric | Way::ClientCentricAsked => BY_CLIENT,
+            Way::ClientCentricImmediate => BY_CLIENT_TOLD,
+        }
     }
 }
 
@@ -162,13 +182,20 @@ pub struct Client {
     credits: usize,
     sequence: u32,
     last: u64,
-    /// Whether the door offers RDMP-CC.
-    takes_by_client: bool,
+    /// The bits of what the door and this link can do beside the usual: [`BY_CLIENT`] and so on.
+    ways: u64,
     /// Values that are being made durable over there, by ticket.
     committing: HashMap<u64, Committing>,
     /// Requests without a reply, by sequence.
     under_way: HashMap<u32, Pending>,
-    /// The long value that is being read.
+    reads_in_place: bool,
+    /// Values that are being read in place.
+    reading: HashMap<Ticket, Reading>,
+    /// Reads under way by their tokens: of which call, and which piece.
+    reads: HashMap<u64, (Ticket, usize)>,
+    /// The last such token.
+    last_read: u64,
+    /// The long value that is being read part by part.
     long: Option<Long>,
     /// What the door could not take while others were under way.
     again: VecDeque<Again>,
@@ -213,9 +240,13 @@ impl Client {
             credits: 1,
             sequence: 0,
             last: 0,
-            takes_by_client: false,
+            ways: 0,
             committing: HashMap::new(),
             under_way: HashMap::new(),
+            reads_in_place: options.reads_in_place,
+            reading: HashMap::new(),
+            reads: HashMap::new(),
+            last_read: 0,
             long: None,
             again: VecDeque::new(),
             done: VecDeque::new(),
@@ -256,6 +287,7 @@ impl Client {
                     Event::Opened => return Ok(()),
                     Event::Closed(_) => return Err(ClientError::NoDoor),
                     Event::Message(..)
+                    | Event::Told(..)
                     | Event::Written(..)
                     | Event::Committed(..)
                     | Event::Read(..) => {}
@@ -274,7 +306,20 @@ impl Client {
     /// Whether the door offers [`Way::ClientCentric`].
     #[must_use]
     pub fn takes_client_centric(&self) -> bool {
-        self.takes_by_client
+        self.ways & BY_CLIENT != 0
+    }
+
+    /// Whether the door offers [`Way::ClientCentricImmediate`].
+    #[must_use]
+    pub fn takes_immediate(&self) -> bool {
+        self.ways & BY_CLIENT_TOLD != 0
+    }
+
+    /// Whether long values are read where they lie in the server's memory: the door lets clients, and
+    /// [`ClientOptions::reads_in_place`] is set.
+    #[must_use]
+    pub fn reads_in_place(&self) -> bool {
+        self.reads_in_place && self.ways & IN_PLACE != 0
     }
 
     /// The pool that the door serves.
@@ -368,7 +413,7 @@ impl Client {
             Way::Auto => is_short,
             Way::Inline => true,
             Way::ServerAssisted => false,
-            _ if self.takes_by_client => false,
+            way if self.ways & way.place() != 0 => false,
             _ => return Err(ClientError::NotOffered),
         };
         let most = if is_inline {
@@ -391,7 +436,7 @@ impl Client {
         } else {
             let head = Head {
                 kind: Kind::Prepare,
-                place: if way.is_by_client() { BY_CLIENT } else { 0 },
+                place: way.place(),
                 ..head
             };
             let stage = Stage::Prepare {
@@ -417,7 +462,16 @@ impl Client {
         check_key(key)?;
         self.await_grants_of(key)?;
         let ticket = self.ticket();
-        self.ask(Kind::Get, ticket, Stage::Get(key.to_vec()), key, &[])?;
+        let get = Get {
+            key: key.to_vec(),
+            tries: 0,
+            begun: Instant::now(),
+        };
+        let head = Head {
+            place: self.place_of(&get),
+            ..Head::request(Kind::Get, 0)
+        };
+        self.send(head, ticket, Stage::Get(get), key, &[])?;
         Ok(ticket)
     }
 
@@ -439,7 +493,7 @@ impl Client {
     /// [`ClientError::Link`]. The end of the connection is an outcome of each call that was under way.
     pub fn poll(&mut self, timeout: Duration) -> Result<Vec<Done>, ClientError> {
         let until = Instant::now().checked_add(timeout);
-        while self.done.is_empty() && !(self.under_way.is_empty() && self.committing.is_empty()) {
+        while self.done.is_empty() && self.calls_under_way() > 0 {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             self.take_in(left)?;
             if left.is_some_and(|left| left.is_zero()) {
@@ -452,7 +506,7 @@ impl Client {
     /// Calls that have not ended.
     #[must_use]
     pub fn calls_under_way(&self) -> usize {
-        self.under_way.len() + self.committing.len() + self.again.len()
+        self.under_way.len() + self.committing.len() + self.reading.len() + self.again.len()
     }
 
     /// Whether the connection has not ended, as far as this end knows.
@@ -481,7 +535,8 @@ impl Client {
         self.send(Head::request(kind, 0), ticket, stage, key, body)
     }
 
-    /// Sends a request, after waiting until the door takes one more.
+    /// Sends a request, after waiting until the door takes one more. Values that are being read in place
+    /// count: each has all its memory.
     fn send(
         &mut self,
         head: Head,
@@ -490,7 +545,7 @@ impl Client {
         key: &[u8],
         body: &[u8],
     ) -> Result<(), ClientError> {
-        while self.is_open && self.under_way.len() >= self.credits {
+        while self.is_open && self.under_way.len() + self.reading.len() >= self.credits {
             self.take_in(None)?;
         }
         self.send_now(head, ticket, stage, key, body)
@@ -500,10 +555,14 @@ impl Client {
         &mut self,
         mut head: Head,
         ticket: Ticket,
-        stage: Stage,
+        mut stage: Stage,
         key: &[u8],
         body: &[u8],
     ) -> Result<(), ClientError> {
+        if let Stage::Get(get) = &mut stage {
+            // It may have waited, and its lease does not count that.
+            get.begun = Instant::now();
+        }
         if !self.is_open {
             return Err(ClientError::Link(LinkError::Closed));
         }
@@ -580,7 +639,8 @@ impl Client {
                 | Event::Committed(_, false)
                 | Event::Read(_, None) => self.end(),
                 Event::Committed(token, true) => self.committed(token),
-                Event::Opened | Event::Written(true) | Event::Read(_, Some(_)) => {}
+                Event::Read(token, Some(bytes)) => self.take_in_place(token, &bytes),
+                Event::Opened | Event::Written(true) | Event::Told(..) => {}
             }
         }
         self.events = events;
@@ -594,6 +654,8 @@ impl Client {
         let under_way = std::mem::take(&mut self.under_way).into_values();
         let mut tickets: Vec<Ticket> = under_way.map(|pending| pending.ticket).collect();
         tickets.extend(self.again.drain(..).map(|again| again.ticket));
+        tickets.extend(self.reading.drain().map(|(ticket, _)| ticket));
+        self.reads.clear();
         tickets.extend(self.committing.drain().map(|(_, one)| one.ticket));
         tickets.extend(self.long.take().map(|long| long.ticket));
         tickets.sort_unstable();

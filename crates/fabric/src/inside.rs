@@ -59,6 +59,8 @@ enum Arrival {
     Bytes(Conn, Vec<u8>),
     /// One-sided access of this end has ended.
     Ended(Event),
+    /// The peer says this with a write that has landed.
+    Told(Conn, u32),
     Closed(Conn),
 }
 
@@ -335,6 +337,7 @@ impl Port {
                 }
             }
             Arrival::Ended(event) => into.push(event),
+            Arrival::Told(conn, told) => into.push(Event::Told(Some(conn), told)),
             Arrival::Closed(conn) => {
                 if self.connections.remove(&conn).is_some() {
                     self.mailbox.state.lock().open.remove(&conn);
@@ -564,6 +567,27 @@ impl Link for Port {
         let due_ns = self.written(bytes.len(), done.unwrap_or(0));
         let event = Event::Committed(token, done.is_some());
         self.ended(conn, due_ns, event, done.is_some());
+        Ok(())
+    }
+
+    fn can_tell(&self) -> bool {
+        !self.guesses
+    }
+
+    fn write_and_tell(
+        &mut self,
+        conn: Conn,
+        bytes: &[u8],
+        target: (u64, u64),
+        token: u64,
+        told: u32,
+    ) -> Result<(), LinkError> {
+        self.write_durably(conn, bytes, target, token)?;
+        let due_ns = self.sent(bytes.len());
+        // If the adapter has refused the write, the connection is closed.
+        if let Ok(far) = self.far(conn) {
+            far.deliver(due_ns, Arrival::Told(far.conn, told));
+        }
         Ok(())
     }
 

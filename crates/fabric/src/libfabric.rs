@@ -146,6 +146,7 @@ impl Link for Port {
                 sys::Event::Message(conn, buffer) => Event::Message(Conn(conn.0), Buffer(buffer.0)),
                 sys::Event::Written(_, PLAIN, outcome) => Event::Written(outcome.is_ok()),
                 sys::Event::Written(_, token, outcome) => Event::Committed(token, outcome.is_ok()),
+                sys::Event::Told(told) => Event::Told(None, told),
                 sys::Event::Read(_, token, outcome) => Event::Read(token, outcome.ok()),
                 sys::Event::Closed(conn) => Event::Closed(Conn(conn.0)),
                 // There are no others.
@@ -225,6 +226,23 @@ impl Link for Port {
     ) -> Result<(), LinkError> {
         assert_ne!(token, PLAIN);
         let (conn, how) = (sys::Conn(conn.0), sys::Completion::Durable);
+        Ok(self.port.write(conn, &[bytes], address, key, token, how)?)
+    }
+
+    fn can_tell(&self) -> bool {
+        self.port.can_tell()
+    }
+
+    fn write_and_tell(
+        &mut self,
+        conn: Conn,
+        bytes: &[u8],
+        (address, key): (u64, u64),
+        token: u64,
+        told: u32,
+    ) -> Result<(), LinkError> {
+        assert_ne!(token, PLAIN);
+        let (conn, how) = (sys::Conn(conn.0), sys::Completion::DurableAndTold(told));
         Ok(self.port.write(conn, &[bytes], address, key, token, how)?)
     }
 

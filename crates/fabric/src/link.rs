@@ -27,7 +27,6 @@ pub(crate) struct Area {
 }
 
 /// What happened on a link.
-#[cfg_attr(not(test), allow(dead_code, reason = "one-sided gets come later"))]
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The peer has accepted.
@@ -37,6 +36,9 @@ pub(crate) enum Event {
     Written(bool),
     /// The bytes of the durable write with this token are durable with the peer; `false`: perhaps not all.
     Committed(u64, bool),
+    /// A peer has made bytes durable here by itself, and tells these four bytes of it. Not every link knows
+    /// which connection that came over.
+    Told(Option<Conn>, u32),
     /// The bytes of the read with this token, if it did not fail.
     Read(u64, Option<Vec<u8>>),
     /// The last one of a connection.
@@ -66,7 +68,6 @@ pub enum LinkError {
 pub(crate) type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// See the module text.
-#[cfg_attr(not(test), allow(dead_code, reason = "one-sided gets come later"))]
 pub(crate) trait Link: Send {
     /// Accepts a connection, with so many buffers for what it sends.
     fn accept(&mut self, request: Request, buffers: usize) -> Result<Conn, LinkError>;
@@ -123,6 +124,18 @@ pub(crate) trait Link: Send {
         bytes: &[u8],
         target: (u64, u64),
         token: u64,
+    ) -> Result<(), LinkError>;
+    /// Whether [`Link::write_and_tell`] can be had, as far as this end knows; as [`Link::can_commit`].
+    fn can_tell(&self) -> bool;
+    /// As [`Link::write_durably`], and the other side's owner is told these four bytes once the others are
+    /// durable: [`Event::Told`] there, in the order of the messages.
+    fn write_and_tell(
+        &mut self,
+        conn: Conn,
+        bytes: &[u8],
+        target: (u64, u64),
+        token: u64,
+        told: u32,
     ) -> Result<(), LinkError>;
     /// Reads from an address under a key of the peer; no thread there learns of it. [`Event::Read`] follows.
     fn read(

@@ -57,8 +57,55 @@ pub(crate) enum Kind {
 }
 
 /// As the place of a Prepare and a Done: the client itself makes its value durable in the landing area
-/// (RDMP-CC). As the grant of the reply to a Hello: the door takes such puts.
+/// (RDMP-CC). As a bit of the grant of the reply to a Hello: the door takes such puts.
 pub(crate) const BY_CLIENT: u64 = 1;
+/// As [`BY_CLIENT`], but the client tells with its write that it is done (RDMP-CC-Imm).
+pub(crate) const BY_CLIENT_TOLD: u64 = 2;
+
+/// As the place of a Get: the client wants to read a long value where it lies. As a bit of the grant of the
+/// reply to a Hello: the door lets it.
+pub(crate) const IN_PLACE: u64 = 4;
+
+/// A part of a long value, where the client may read it: 32 bytes of the body of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) address: u64,
+    pub(crate) key: u64,
+    pub(crate) bytes: u64,
+    /// XXH3-64 of the bytes, seeded with the `sum` of the reply.
+    pub(crate) check: u64,
+}
+
+/// Pieces that fit a reply.
+pub(crate) const PIECES_MAX: usize = INLINE_BYTES / 32;
+
+impl Piece {
+    pub(crate) fn to_bytes(self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        let words = [self.address, self.key, self.bytes, self.check];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Those of a body; what is left over is none.
+    pub(crate) fn all_of(body: &[u8]) -> impl Iterator<Item = Piece> + '_ {
+        body.as_chunks::<32>().0.iter().filter_map(|piece| {
+            Some(Piece {
+                address: word(piece, 0)?,
+                key: word(piece, 1)?,
+                bytes: word(piece, 2)?,
+                check: word(piece, 3)?,
+            })
+        })
+    }
+
+    /// Whether these are its bytes.
+    pub(crate) fn is_of(&self, bytes: &[u8], seed: u64) -> bool {
+        self.bytes == bytes.len() as u64 && slot_sum(seed, bytes) == self.check
+    }
+}
 
 /// The bit of a kind that makes it a reply.
 pub(crate) const REPLY: u8 = 0x80;
@@ -128,11 +175,13 @@ pub(crate) struct Head {
     pub(crate) value_bytes: u64,
     pub(crate) expires_at_ms: u64,
     pub(crate) grant: u64,
+    /// Of a reply with pieces: what seeds their checks.
     /// Of `Done`: the sum of what was written, seeded with the nonce of the grant; see [`slot_sum`]. If that
     /// is by the client: the generation of the grant.
     pub(crate) sum: u64,
-    /// Of a part: where in the value it begins. Of a grant: the address to write to. Of a Prepare and a Done:
-    /// [`BY_CLIENT`], or 0.
+    /// Of a Get: [`IN_PLACE`] or 0; of its reply with pieces: how long they may be read, in ms.
+    /// Of a part: where in the value it begins. Of a grant: the address to write to. Of a Prepare:
+    /// [`BY_CLIENT`], [`BY_CLIENT_TOLD`] or 0; of a Done: [`BY_CLIENT`] or 0.
     pub(crate) place: u64,
 }
 
@@ -278,7 +327,13 @@ pub(crate) fn read_hello(body: &[u8]) -> Option<(PoolId, String)> {
 
 /// The word at the front of a body.
 pub(crate) fn first_word(body: &[u8]) -> Option<u64> {
-    body.first_chunk().map(|word| u64::from_le_bytes(*word))
+    word(body, 0)
+}
+
+/// The word with this index of a body that consists of words.
+pub(crate) fn word(body: &[u8], index: usize) -> Option<u64> {
+    let word = body.get(index * 8..)?.first_chunk();
+    word.map(|word| u64::from_le_bytes(*word))
 }
 
 #[cfg(test)]

@@ -20,6 +20,14 @@ struct Fixture {
 impl Fixture {
     /// `None`: there is no libfabric.
     fn new(medium: Medium, settings: Settings) -> Option<Fixture> {
+        Fixture::with(medium, settings, |_| ())
+    }
+
+    fn with(
+        medium: Medium,
+        settings: Settings,
+        choose: impl FnOnce(&mut Options),
+    ) -> Option<Fixture> {
         if let Err(reason) = everdram_fabric::version() {
             println!("skipped: {reason}");
             return None;
@@ -28,6 +36,7 @@ impl Fixture {
         let mut options = Options::default();
         options.medium = MediumChoice::Only(medium);
         options.max_bytes = 256 << 20;
+        choose(&mut options);
         let store = Store::open(directory.path().join("pool"), &options).unwrap();
         let door = Door::start(&store, "tcp://127.0.0.1:0", settings).unwrap();
         Some(Fixture {
@@ -110,6 +119,127 @@ fn calls_under_way_keep_the_order_of_each_key() {
         let found = client.get(&[key]).unwrap();
         assert!(found.as_ref() == expected.get(&vec![key]));
     }
+}
+
+/// All ways over a landing area. Without an x86 processor `tcp` makes nothing durable, and the door says so.
+#[test]
+fn values_are_made_durable_by_their_clients() {
+    let landing = |options: &mut Options| options.landing_bytes = 16 << 20;
+    let fixture = Fixture::with(Medium::Emulated, Settings::default(), landing);
+    let Some(fixture) = fixture else { return };
+    let mut client = fixture.client();
+    let offers = cfg!(target_arch = "x86_64");
+    assert_eq!(
+        (client.takes_client_centric(), client.takes_immediate()),
+        (offers, offers)
+    );
+    if !offers {
+        return;
+    }
+    let ways = [
+        Way::ClientCentric,
+        Way::ClientCentricAsked,
+        Way::ClientCentricImmediate,
+    ];
+    let mut session = fixture.store.session().unwrap();
+    for way in ways {
+        for bytes in [0, 200, 100_000, VALUE_BYTES_MAX] {
+            let value = value(bytes, 9);
+            client.put_expiring(b"key", &value, 0, way).unwrap();
+            assert!(
+                session.get(b"key").unwrap().unwrap() == value,
+                "{way:?}, {bytes}"
+            );
+        }
+    }
+    // Many at once, from two clients whose words the provider does not tell apart.
+    let mut clients = [client, fixture.client()];
+    for turn in 0..400_u32 {
+        let client = &mut clients[turn as usize % 2];
+        let key = (turn % 20).to_le_bytes();
+        let way = ways[turn as usize % 3];
+        client
+            .submit_put(&key, &turn.to_le_bytes(), 0, way)
+            .unwrap();
+    }
+    for client in &mut clients {
+        while client.calls_under_way() > 0 {
+            for done in client.poll(Duration::from_secs(5)).unwrap() {
+                assert!(matches!(done.outcome, Ok(Outcome::Stored(_))), "{done:?}");
+            }
+        }
+    }
+    for key in 0..20_u32 {
+        let value = session.get(&key.to_le_bytes()).unwrap().unwrap();
+        assert_eq!(value, (380 + key).to_le_bytes());
+    }
+    assert_eq!(fixture.door.stats().expelled, 0);
+}
+
+/// Long values are read in place: one request for each, however many parts it has; and whoever does not want
+/// that, or comes when a value is overwritten all the time, has them all the same.
+#[test]
+fn long_values_are_read_where_they_lie() {
+    let settings = Settings {
+        trusts_peers: true,
+        read_lease: Some(Duration::from_secs(1)),
+        ..Settings::default()
+    };
+    let keep = |options: &mut Options| options.keep_room = true;
+    let Some(fixture) = Fixture::with(Medium::Emulated, settings, keep) else {
+        return;
+    };
+    let mut client = fixture.client();
+    assert!(client.reads_in_place());
+    for bytes in [200, INLINE_BYTES + 1, 40_000, 100_000, VALUE_BYTES_MAX] {
+        client.put(b"key", &value(bytes, 7)).unwrap();
+        let before = fixture.door.stats();
+        assert!(client.get(b"key").unwrap().unwrap() == value(bytes, 7));
+        let after = fixture.door.stats();
+        let placed = after.placed - before.placed;
+        let requests = after.requests - before.requests;
+        // A machine that is busy for a second has the client ask again.
+        assert_eq!(placed > 0, bytes >= 40_000, "{bytes}");
+        assert!(placed != 1 || requests == 1, "{bytes}: {requests} requests");
+    }
+    // More than the pool had at first.
+    for key in 0..120_u8 {
+        client.put(&[key], &value(VALUE_BYTES_MAX, key)).unwrap();
+    }
+    let placed = fixture.door.stats().placed;
+    let tickets: Vec<_> = (0..120_u8)
+        .map(|key| client.submit_get(&[key]).unwrap())
+        .collect();
+    let mut ended = 0;
+    while ended < tickets.len() {
+        for done in client.poll(Duration::from_secs(10)).unwrap() {
+            let key = tickets.iter().position(|&ticket| ticket == done.ticket);
+            let Ok(Outcome::Found(found, _)) = done.outcome else {
+                panic!("{done:?}");
+            };
+            assert!(found == value(VALUE_BYTES_MAX, key.unwrap() as u8));
+            ended += 1;
+        }
+    }
+    assert!(fixture.door.stats().placed >= placed + 120);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut session = fixture.store.session().unwrap();
+            for seed in (0..=255_u8).cycle() {
+                session.put(b"key", &value(100_000, seed)).unwrap();
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        for _ in 0..200 {
+            let found = client.get(b"key").unwrap().unwrap();
+            assert!(found == value(found.len(), found[0]));
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert_eq!(fixture.door.stats().expelled, 0);
 }
 
 fn never() -> everdram_fabric::Probed {

@@ -251,6 +251,10 @@ pub struct Options {
     /// Whether to touch every page of the pool at open, so that no later call takes a page fault (some 0.1 ms
     /// per MiB; `pmem` and `emulated` only). Growth ahead of the writers always touches its pages.
     pub prefault: bool,
+    /// Whether the room of free blocks is never given back to the file system, so that peers of a fabric may
+    /// read long values in place ([`Engine::readable`](crate::engine::Engine::readable)). Engine `viper` on
+    /// media that are durable at the fence; others have no such readers, and ignore it.
+    pub keep_room: bool,
     /// Share of the pool that may be free or garbage before compaction, instead of growth, must make room for
     /// writers. Also the share of garbage at which a requested reclamation compacts a block. 0.05 to 1.
     /// Halving it doubles the records moved.
@@ -309,6 +313,7 @@ impl Default for Options {
             page_bytes: 4096,
             fixed: None,
             prefault: false,
+            keep_room: false,
             reclaim_threshold: 0.25,
             reclaim_background: true,
             log_bytes: 64 << 20,

@@ -301,12 +301,17 @@ impl Recorder<'_> {
                     .map(|value| value.map_or(Reply::Null, Reply::Bulk)),
                 "DEL" => client.delete(key).map(|was| Reply::Integer(was.into())),
                 _ => {
-                    let ways = if client.takes_client_centric() { 4 } else { 2 };
+                    let ways = match (client.takes_client_centric(), client.takes_immediate()) {
+                        (false, _) => 2,
+                        (true, false) => 4,
+                        (true, true) => 5,
+                    };
                     let way = match self.random.random_range(0..ways) {
                         0 => Way::Inline,
                         1 => Way::ServerAssisted,
                         2 => Way::ClientCentric,
-                        _ => Way::ClientCentricAsked,
+                        3 => Way::ClientCentricAsked,
+                        _ => Way::ClientCentricImmediate,
                     };
                     let put = client.put_expiring(key, value, 0, way);
                     put.map(|_| Reply::Simple("OK".into()))

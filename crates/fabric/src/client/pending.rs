@@ -2,6 +2,7 @@
 
 use super::{Probed, Ticket, Way};
 use crate::wire::INLINE_BYTES;
+use std::time::Instant;
 
 /// A request under way.
 pub(super) struct Pending {
@@ -9,10 +10,19 @@ pub(super) struct Pending {
     pub(super) stage: Stage,
 }
 
+/// A get that has no value yet.
+pub(super) struct Get {
+    pub(super) key: Vec<u8>,
+    /// Attempts to read in place that failed.
+    pub(super) tries: u32,
+    /// When it was sent, or before.
+    pub(super) begun: Instant,
+}
+
 /// How far its call has come.
 pub(super) enum Stage {
     Hello,
-    Get(Vec<u8>),
+    Get(Get),
     Probe,
     Delete,
     /// The last request of a put that travels this way.
@@ -48,7 +58,10 @@ impl Stage {
     pub(super) fn has_grant(&self) -> bool {
         matches!(
             self,
-            Stage::Prepare { .. } | Stage::Put(Way::ServerAssisted | Way::ClientCentricAsked)
+            Stage::Prepare { .. }
+                | Stage::Put(
+                    Way::ServerAssisted | Way::ClientCentricAsked | Way::ClientCentricImmediate
+                )
         )
     }
 }

@@ -4,11 +4,11 @@
 
 use super::pending::{Long, Pending, Stage};
 use super::{Again, BUFFERS, Client, ClientError, Committing, Done, Outcome, Probed, Ticket, Way};
-use crate::wire::{self, BY_CLIENT, Head, Kind, Status, VALUE_BYTES_MAX};
+use crate::wire::{self, BY_CLIENT, BY_CLIENT_TOLD, Head, IN_PLACE, Kind, Status, VALUE_BYTES_MAX};
 use everdram::landing::{Grant, slot};
 
 /// How far a reply has brought a call.
-enum Step {
+pub(super) enum Step {
     Ended(Result<Outcome, ClientError>),
     /// Another request of it is under way, or will be.
     Goes,
@@ -22,6 +22,10 @@ impl Client {
             return self.end();
         };
         self.credits = usize::from(head.credits).clamp(1, BUFFERS - 1);
+        if matches!(stage, Stage::Put(Way::ClientCentricImmediate)) {
+            // The door has looked, so nobody waits for the end of the write any more.
+            self.committing.remove(&ticket.0);
+        }
         match self.come_to(ticket, stage, head, body) {
             Step::Ended(outcome) => self.done.push_back(Done { ticket, outcome }),
             Step::Goes => {}
@@ -52,7 +56,13 @@ impl Client {
                 };
                 (self.pool, self.acknowledgement) = (pool, acknowledgement);
                 // Both ends must know what a durable write is.
-                self.takes_by_client = head.grant & BY_CLIENT != 0 && self.link.can_commit();
+                let can = [
+                    (BY_CLIENT, self.link.can_commit()),
+                    (BY_CLIENT_TOLD, self.link.can_tell()),
+                    (IN_PLACE, true),
+                ];
+                let can = can.into_iter().filter(|(_, can)| *can);
+                self.ways = head.grant & can.map(|(way, _)| way).sum::<u64>();
                 Outcome::Absent
             }
             (Status::Ok, Stage::Put(way)) => Outcome::Stored(way),
@@ -60,6 +70,9 @@ impl Client {
             (Status::Ok, Stage::Probe) => Outcome::Probed(probed),
             (Status::Ok, Stage::Get(_)) if body.len() as u64 == head.value_bytes => {
                 Outcome::Found(body, probed)
+            }
+            (Status::Ok, Stage::Get(get)) if head.grant == 0 && self.place_of(&get) != 0 => {
+                return self.read_in_place(ticket, get, head, &body);
             }
             (Status::Ok, Stage::Get(_)) => {
                 let is_sound = head.value_bytes <= VALUE_BYTES_MAX as u64
@@ -146,11 +159,7 @@ impl Client {
             },
             Some(key_of_area),
             Some(generation),
-        ) = (
-            stage,
-            wire::first_word(body),
-            body.get(8..).and_then(wire::first_word),
-        )
+        ) = (stage, wire::first_word(body), wire::word(body, 1))
         else {
             return false;
         };
@@ -164,7 +173,19 @@ impl Client {
         let mut bytes = Vec::new();
         slot::encode(&mut bytes, &grant, &key, &value, expires_at_ms);
         let target = (head.place, key_of_area);
-        let posted = self.link.write_durably(self.conn, &bytes, target, ticket.0);
+        let posted = if way == Way::ClientCentricImmediate {
+            let Some(told) = wire::word(body, 2).and_then(|word| u32::try_from(word).ok()) else {
+                return false;
+            };
+            // The reply to what the write tells has the sequence of the request for the grant.
+            let stage = Stage::Put(way);
+            self.under_way
+                .insert(head.sequence, Pending { ticket, stage });
+            self.link
+                .write_and_tell(self.conn, &bytes, target, ticket.0, told)
+        } else {
+            self.link.write_durably(self.conn, &bytes, target, ticket.0)
+        };
         let committing = Committing {
             ticket,
             key,
@@ -188,7 +209,9 @@ impl Client {
         else {
             return;
         };
-        if way == Way::ClientCentricAsked {
+        if way == Way::ClientCentricImmediate {
+            // Durable; the reply says that the door knows of it.
+        } else if way == Way::ClientCentricAsked {
             let stage = Stage::Landed {
                 way,
                 grant,
@@ -233,7 +256,7 @@ impl Client {
     }
 
     /// Asks again for what the door could not take, in order, as far as nothing holds it up.
-    fn ask_again(&mut self) -> Result<(), ClientError> {
+    pub(super) fn ask_again(&mut self) -> Result<(), ClientError> {
         while self.under_way.len() < self.credits
             && let Some(next) = self.again.front()
             && !self.is_held_up(&next.stage)
@@ -265,9 +288,9 @@ impl Client {
                     key.clone(),
                     value.len() as u64,
                     *expires_at_ms,
-                    if way.is_by_client() { BY_CLIENT } else { 0 },
+                    way.place(),
                 ),
-                Stage::Get(key) => (Kind::Get, key.clone(), 0, 0, 0),
+                Stage::Get(get) => (Kind::Get, get.key.clone(), 0, 0, self.place_of(get)),
                 _ => continue,
             };
             let head = Head {

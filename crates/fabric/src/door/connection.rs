@@ -1,6 +1,7 @@
 //! What a door knows of a connection.
 
 use super::grants::Grants;
+use super::in_place::Readable;
 use super::slots::Slots;
 use crate::wire::CREDITS_MAX;
 
@@ -31,6 +32,7 @@ pub(super) struct Connection {
     pub(super) requests: u64,
     pub(super) grants: Grants,
     pub(super) slots: Slots,
+    pub(super) readable: Readable,
     pub(super) long: Option<Long>,
     pub(super) long_last: u64,
 }

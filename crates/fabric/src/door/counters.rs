@@ -22,6 +22,7 @@ pub(super) struct Counters {
     pub(super) expelled: Counter,
     pub(super) requests: Counter,
     pub(super) written: Counter,
+    pub(super) placed: Counter,
 }
 
 impl Counters {
@@ -31,5 +32,6 @@ impl Counters {
         stats.expelled += count(&self.expelled);
         stats.requests += count(&self.requests);
         stats.written += count(&self.written);
+        stats.placed += count(&self.placed);
     }
 }

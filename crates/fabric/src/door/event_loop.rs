@@ -6,11 +6,14 @@
 
 use super::connection::Connection;
 use super::counters::Counters;
+use super::in_place::Reads;
 use super::request::{Expelled, Reply, Tools, status_of};
 use super::slots::Giver;
 use super::{Shared, StartError};
 use crate::link::{Buffer, Conn, Event, Link, LinkError, Request, Waker};
-use crate::wire::{self, CREDITS_MAX, Head, INLINE_BYTES, Kind};
+use crate::wire::{
+    self, BY_CLIENT, BY_CLIENT_TOLD, CREDITS_MAX, Head, IN_PLACE, INLINE_BYTES, Kind, Status,
+};
 use everdram::engine::EngineSession;
 use everdram::landing::Grant;
 use everdram::{Error, Ticket};
@@ -108,6 +111,10 @@ pub(super) struct EventLoop {
     landed: Vec<u8>,
     /// Gives slots of the landing area, if clients can write there durably.
     giver: Option<Giver>,
+    /// For values that clients read in place, if they may.
+    reads: Option<Reads>,
+    /// The bits of what the door offers beside the usual.
+    ways: u64,
     /// Grants of closed connections.
     to_release: Vec<u32>,
     held: Vec<Held>,
@@ -123,13 +130,23 @@ impl EventLoop {
         number: usize,
         shared: Arc<Shared>,
     ) -> Result<EventLoop, StartError> {
+        let landing = shared.landing.clone().filter(|_| link.can_commit());
+        let giver = landing.map(Giver::new);
+        let lease = shared.settings.read_lease;
+        let reads = lease.and_then(|lease| Some(Reads::new(shared.engine.readable()?, lease)));
         Ok(EventLoop {
             session: Arc::clone(&shared.engine).session()?,
-            giver: shared
-                .landing
-                .clone()
-                .filter(|_| link.can_commit())
-                .map(Giver::new),
+            ways: {
+                let offers = [
+                    (giver.is_some(), BY_CLIENT),
+                    (giver.is_some() && link.can_tell(), BY_CLIENT_TOLD),
+                    (reads.is_some(), IN_PLACE),
+                ];
+                let offers = offers.into_iter().filter(|(offers, _)| *offers);
+                offers.map(|(_, way)| way).sum()
+            },
+            giver,
+            reads,
             link,
             number,
             shared,
@@ -246,6 +263,12 @@ impl EventLoop {
                     self.close(conn);
                 }
             }
+            Event::Told(from, word) => {
+                if let Some(conn) = self.told(from, word, is_stopping) {
+                    self.mailbox().counters.expelled.add(1);
+                    self.close(conn);
+                }
+            }
             Event::Closed(conn) => self.close(conn),
             // A door writes and reads nothing of its clients.
             Event::Opened | Event::Written(_) | Event::Committed(..) | Event::Read(..) => {}
@@ -269,12 +292,17 @@ impl EventLoop {
         let body_bytes = self.link.body_bytes();
         // Those that need the link have short messages.
         let copy;
-        let (bytes, link): (&[u8], Option<&mut dyn Link>) = match message.head.kind {
-            Kind::Prepare | Kind::Done => {
+        let needs_link = match message.head.kind {
+            Kind::Prepare | Kind::Done => true,
+            Kind::Get => message.head.place == IN_PLACE,
+            _ => false,
+        };
+        let (bytes, link): (&[u8], Option<&mut dyn Link>) = match needs_link {
+            true => {
                 copy = bytes.to_vec();
                 (&copy, Some(&mut *self.link))
             }
-            _ => (bytes, None),
+            false => (bytes, None),
         };
         let mailbox = &self.shared.mailboxes[self.number % self.shared.mailboxes.len()];
         let mut tools = Tools {
@@ -286,6 +314,8 @@ impl EventLoop {
             bodies: &mut self.bodies,
             landed: &mut self.landed,
             giver: self.giver.as_mut(),
+            ways: self.ways,
+            reads: self.reads.as_mut(),
             password: &self.shared.settings.password,
             hello: &self.shared.hello,
             counters: &mailbox.counters,
@@ -304,6 +334,63 @@ impl EventLoop {
             }
             Err(Expelled) => false,
         }
+    }
+
+    /// A client tells with its durable write that the value of a grant is there (RDMP-CC-Imm). Returns the
+    /// connection that is to be closed for it, if any.
+    fn told(&mut self, from: Option<Conn>, word: u32, is_stopping: bool) -> Option<Conn> {
+        let giver = self.giver.as_mut();
+        // Where the link does not know who tells it, nobody can be blamed for what is nobody's.
+        let Some((conn, giver)) = giver.and_then(|giver| Some((giver.teller(word)?, giver))) else {
+            return from;
+        };
+        if from.is_some_and(|from| from != conn) {
+            return from;
+        }
+        let connection = self.connections.get_mut(&conn)?;
+        let may_ask =
+            connection.under_way < connection.credits && self.link.unsent(conn) < UNREAD_MAX;
+        let told = connection.slots.told(giver, word).filter(|_| may_ask);
+        let Some((number, sequence)) = told else {
+            return Some(conn);
+        };
+        if is_stopping {
+            return None;
+        }
+        connection.under_way += 1;
+        connection.requests += 1;
+        // Whoever applies arrivals waits for keys that this session may hold until it commits.
+        let committed = match self.is_uncommitted {
+            true => self.session.commit().map(drop),
+            false => Ok(()),
+        };
+        let head = Head::request(Kind::Done, sequence);
+        let begin = self.bodies.len();
+        let head = match committed.and_then(|()| giver.landing.arrived(number)) {
+            Ok(true) => {
+                self.mailbox().counters.written.add(1);
+                head.reply(Status::Ok)
+            }
+            // What was told of is not there. The client learns that its put is not known to be done.
+            Ok(false) => return Some(conn),
+            Err(error) => {
+                let text = error.to_string();
+                let text = text.as_bytes();
+                self.bodies
+                    .extend_from_slice(text.get(..INLINE_BYTES).unwrap_or(text));
+                head.reply(status_of(&error))
+            }
+        };
+        self.mailbox().counters.requests.add(1);
+        let reply = Reply {
+            head,
+            body: begin..self.bodies.len(),
+            depends: Ticket::NONE,
+            is_on_commit: false,
+            slot: None,
+        };
+        self.replies.push((conn, reply));
+        None
     }
 
     fn accept(&mut self, is_stopping: bool) {
@@ -413,14 +500,16 @@ impl EventLoop {
         };
         let slots = &mut connection.slots;
         match slots.give(slot, grant, &giver.landing, &mut *self.link, conn) {
-            Ok((place, key)) => {
+            Ok(given) => {
                 let answer = Head {
                     grant: u64::from(grant.number),
                     sum: grant.nonce,
-                    place,
+                    place: given.address,
                     ..*head
                 };
-                let body = [key.to_le_bytes(), grant.generation.to_le_bytes()].concat();
+                let mut body = [given.key.to_le_bytes(), grant.generation.to_le_bytes()].concat();
+                let word = given.word.map(u64::from);
+                body.extend(word.iter().flat_map(|word| word.to_le_bytes()));
                 self.send(conn, answer, &body);
             }
             Err(error) => {
@@ -526,8 +615,10 @@ impl EventLoop {
         self.link.close(conn);
         if let Some(connection) = self.connections.remove(&conn) {
             connection.grants.end(&mut *self.link);
+            connection.readable.end(&mut *self.link);
+            let slots = connection.slots;
             self.to_release
-                .extend(connection.slots.end(&mut *self.link));
+                .extend(slots.end(&mut *self.link, self.giver.as_mut()));
             self.forget(1);
             self.held.retain(|held| held.conn != conn);
         }

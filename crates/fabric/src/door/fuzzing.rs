@@ -154,7 +154,11 @@ impl Bench {
                         let _closed = port.give_back(buffer, true);
                     }
                     Event::Closed(_) => is_closed = true,
-                    Event::Opened | Event::Written(_) | Event::Committed(..) | Event::Read(..) => {}
+                    Event::Opened
+                    | Event::Written(_)
+                    | Event::Told(..)
+                    | Event::Committed(..)
+                    | Event::Read(..) => {}
                 }
             }
             if is_closed {

@@ -10,6 +10,7 @@ mod event_loop;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod grants;
+mod in_place;
 mod request;
 mod slots;
 #[cfg(any(feature = "fuzzing", feature = "modelled"))]
@@ -35,6 +36,9 @@ use std::time::{Duration, Instant};
 /// How long the listening thread sleeps between two looks at whether it shall end.
 const LISTEN_TICK: Duration = Duration::from_millis(100);
 
+/// The longest time for which clients may read in place: what others free waits as long.
+const LEASE_MAX: Duration = Duration::from_secs(10);
+
 /// How long the end of a door waits for that thread.
 const LISTENER_MAX: Duration = Duration::from_secs(2);
 
@@ -49,6 +53,11 @@ pub struct Settings {
     /// the memory that they are given: whoever knows the password can change this process then. `false` by
     /// default.
     pub trusts_peers: bool,
+    /// How long a client may read a long value where it lies, without a thread of the door, after it has
+    /// asked for it; at most 10 s. `None`, the default: not at all. The store must keep its room
+    /// ([`Options::keep_room`](everdram::Options)), and peers be trusted: each can read whatever any may.
+    /// What is freed meanwhile can be used again up to some four times as much later.
+    pub read_lease: Option<Duration>,
     /// Connections at once; more are refused. 10,000 by default.
     pub connections_max: usize,
     /// How long replies that wait for durability are given to leave when the door stops. 1 s by default.
@@ -61,6 +70,7 @@ impl Default for Settings {
             loops: 1,
             password: Password::default(),
             trusts_peers: false,
+            read_lease: None,
             connections_max: 10_000,
             drain_timeout: Duration::from_secs(1),
         }
@@ -96,6 +106,9 @@ pub enum StartError {
          127.0.0.1, or use another version of libfabric"
     )]
     Unbounded(String, &'static str),
+    /// Clients are to read values in place, and cannot.
+    #[error("clients cannot read values where they lie: {0}")]
+    NotReadable(&'static str),
     /// The store refuses a session.
     #[error(transparent)]
     Store(#[from] everdram::Error),
@@ -117,6 +130,8 @@ pub struct DoorStats {
     pub requests: u64,
     /// Values that clients wrote by themselves (RDMP-SA).
     pub written: u64,
+    /// Long values of which clients were told where to read them.
+    pub placed: u64,
 }
 
 /// What the threads of a door share.
@@ -167,6 +182,10 @@ impl Door {
         if !settings.trusts_peers && !place.address.ip().is_loopback() {
             check_bounds(address, &place)?;
         }
+        if settings.read_lease.is_some() && !settings.trusts_peers {
+            let text = "each could read what any may; trust them all (`--fabric-trust-peers`)";
+            return Err(StartError::NotReadable(text));
+        }
         let listen = |error| StartError::Listen {
             address: address.to_owned(),
             error,
@@ -203,6 +222,16 @@ impl Door {
         settings: Settings,
     ) -> Result<Door, StartError> {
         let engine = Arc::clone(store.engine());
+        if let Some(lease) = settings.read_lease {
+            if engine.readable().is_none() {
+                let text = "the store must keep its room (`keep_room`), with the engine `viper` on `pmem` or \
+                            `emulated`";
+                return Err(StartError::NotReadable(text));
+            }
+            if lease > LEASE_MAX {
+                return Err(StartError::NotReadable("the lease is longer than 10 s"));
+            }
+        }
         let shared = Arc::new(Shared {
             hello: hello(store),
             landing: store.landing(),
@@ -273,6 +302,7 @@ impl Door {
                 expelled,
                 requests,
                 written,
+                placed,
             } = shared.stats();
             let mut info = vec![("fabric_address", address.clone())];
             info.extend(
@@ -282,6 +312,7 @@ impl Door {
                     ("fabric_expelled", expelled),
                     ("fabric_requests", requests),
                     ("fabric_values_written_by_clients", written),
+                    ("fabric_values_read_in_place", placed),
                 ]
                 .map(|(name, count)| (name, count.to_string())),
             );

@@ -6,10 +6,14 @@
 use super::connection::{Connection, Long};
 use super::counters::Counters;
 use super::grants::Grant;
+use super::in_place::Reads;
 use super::slots::{Giver, Told, Wanted};
 use crate::link::{Conn, Link, LinkError};
-use crate::wire::{BY_CLIENT, Head, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX, slot_sum};
-use everdram::engine::EngineSession;
+use crate::wire::{
+    BY_CLIENT, BY_CLIENT_TOLD, Head, IN_PLACE, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX,
+    slot_sum,
+};
+use everdram::engine::{EngineSession, Found, Placed};
 use everdram::password::Password;
 use everdram::{Error, Ticket};
 use std::ops::Range;
@@ -46,6 +50,10 @@ pub(super) struct Tools<'a> {
     pub(super) landed: &'a mut Vec<u8>,
     /// For slots of the landing area, if there is one that clients may write.
     pub(super) giver: Option<&'a mut Giver>,
+    /// For values that clients read in place.
+    pub(super) reads: Option<&'a mut Reads>,
+    /// The bits of the ways that the door offers beside the usual ones.
+    pub(super) ways: u64,
     pub(super) password: &'a Password,
     /// What a Hello is answered.
     pub(super) hello: &'a [u8],
@@ -83,7 +91,9 @@ impl Tools<'_> {
             Kind::Probe => self.probe(head, key),
             Kind::Put => self.put(head, key, body),
             Kind::Delete => self.delete(head, key),
-            Kind::Prepare if head.place == BY_CLIENT => self.prepare_slot(connection, head, key),
+            Kind::Prepare if matches!(head.place, BY_CLIENT | BY_CLIENT_TOLD) => {
+                self.prepare_slot(connection, head, key)
+            }
             Kind::Prepare => Ok(self.prepare(connection, head, key)),
             Kind::Done if head.place == BY_CLIENT => self.slot_done(connection, head),
             Kind::Done => self.done(connection, head),
@@ -125,7 +135,7 @@ impl Tools<'_> {
         let answer = Head {
             value_bytes: VALUE_BYTES_MAX as u64,
             place: self.body_bytes as u64,
-            grant: if self.giver.is_some() { BY_CLIENT } else { 0 },
+            grant: self.ways,
             ..head.reply(Status::Ok)
         };
         let said = self.hello;
@@ -139,7 +149,7 @@ impl Tools<'_> {
         key: &[u8],
     ) -> Result<Reply, Error> {
         let begin = self.bodies.len();
-        let found = self.session.get(key, self.bodies)?;
+        let (found, placed) = self.find(connection, head, key)?;
         let Some(found) = found else {
             let depends = self.session.last_read();
             let absent = self.reply(head.reply(Status::Absent), &[]);
@@ -149,7 +159,10 @@ impl Tools<'_> {
                 ..absent
             });
         };
-        let length = self.bodies.len() - begin;
+        let length = match placed {
+            Some(placed) => placed.bytes as usize,
+            None => self.bodies.len() - begin,
+        };
         let mut answer = Head {
             value_bytes: length as u64,
             expires_at_ms: found.expires_at_ms,
@@ -159,6 +172,18 @@ impl Tools<'_> {
             self.bodies.truncate(begin);
             let text = format!("the value of {length} bytes {ELSEWHERE}");
             return Ok(self.refuse(head, Status::Refused, &text));
+        }
+        if let (Some(placed), Some(reads)) = (placed, &self.reads) {
+            self.counters.placed.add(1);
+            answer.sum = placed.seed;
+            answer.place = reads.lease_ms();
+            return Ok(Reply {
+                head: answer,
+                body: begin..self.bodies.len(),
+                depends: found.ticket,
+                is_on_commit: self.is_uncommitted,
+                slot: None,
+            });
         }
         if length > self.body_bytes && connection.long.is_some() {
             self.bodies.truncate(begin);
@@ -181,6 +206,36 @@ impl Tools<'_> {
             is_on_commit: self.is_uncommitted,
             slot: None,
         })
+    }
+
+    /// Appends the value of a key to the bodies; or the pieces of a long one, if its client reads in place.
+    fn find(
+        &mut self,
+        connection: &mut Connection,
+        head: &Head,
+        key: &[u8],
+    ) -> Result<(Option<Found>, Option<Placed>), Error> {
+        if head.place == IN_PLACE
+            && let (Some(reads), Some(link)) = (self.reads.as_deref_mut(), &mut self.link)
+        {
+            let (how, mut pieces) = (reads.placing(), std::mem::take(&mut reads.pieces));
+            pieces.clear();
+            let found = self
+                .session
+                .get_or_place(key, &how, self.bodies, &mut pieces);
+            reads.pieces = pieces;
+            match found? {
+                None => return Ok((None, None)),
+                Some((found, None)) => return Ok((Some(found), None)),
+                Some((found, Some(placed))) => {
+                    let readable = &mut connection.readable;
+                    if reads.tell(readable, &mut **link, self.conn, self.bodies) {
+                        return Ok((Some(found), Some(placed)));
+                    }
+                }
+            }
+        }
+        Ok((self.session.get(key, self.bodies)?, None))
     }
 
     /// A part of a value whose first part has left.
@@ -305,8 +360,11 @@ impl Tools<'_> {
             let text = format!("the value of {} bytes {ELSEWHERE}", head.value_bytes);
             return Ok(self.refuse(head, Status::Refused, &text));
         }
-        if self.giver.is_none() {
-            let text = "this door has no landing area that clients can write durably";
+        if self.ways & head.place == 0 {
+            let text = match self.giver {
+                None => "this door has no landing area that clients can write durably",
+                Some(_) => "the fabric of this door tells it nothing with a durable write",
+            };
             return Ok(self.refuse(head, Status::Refused, text));
         }
         self.commit_before_arrivals()?;
@@ -317,8 +375,9 @@ impl Tools<'_> {
             key,
             value_bytes: head.value_bytes,
             expires_at_ms: head.expires_at_ms,
+            tells: (head.place == BY_CLIENT_TOLD).then_some(head.sequence),
         };
-        let Some(slot) = connection.slots.prepare(giver, wanted)? else {
+        let Some(slot) = connection.slots.prepare(giver, self.conn, wanted)? else {
             let text = "this connection has all the memory that it may have; wait for its puts";
             return Ok(self.refuse(head, Status::Busy, text));
         };

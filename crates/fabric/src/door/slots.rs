@@ -8,6 +8,8 @@ use crate::link::{Access, Area, Conn, Link, LinkError};
 use crate::wire::{CREDITS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use everdram::Error;
 use everdram::landing::{Grant, Granter, Landing, PAGE_BYTES};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 /// Sizes of slots in bytes, whole pages, and how many of each a connection may have: as many as it may have
@@ -32,12 +34,25 @@ struct Slot {
     bytes: u64,
     /// A grant for it is being made durable.
     is_prepared: bool,
+    /// What its client tells with its write, if it asked for that (RDMP-CC-Imm).
+    tells: Option<Tells>,
+}
+
+/// What a client tells with the write of a slot, once.
+#[derive(Clone, Copy)]
+struct Tells {
+    /// Random: some links do not know who tells something, so only who was told it may say it.
+    word: u32,
+    /// The Prepare's, and the one of the reply.
+    sequence: u32,
 }
 
 /// What a loop needs to give grants for slots.
 pub(super) struct Giver {
     pub(super) landing: Arc<Landing>,
     pub(super) granter: Granter,
+    /// What clients may tell with a write, and whose it is.
+    tellers: HashMap<u32, Conn>,
 }
 
 impl Giver {
@@ -45,6 +60,23 @@ impl Giver {
         Giver {
             granter: landing.granter(),
             landing,
+            tellers: HashMap::new(),
+        }
+    }
+
+    /// Whose word this is, if it may tell it.
+    pub(super) fn teller(&self, word: u32) -> Option<Conn> {
+        self.tellers.get(&word).copied()
+    }
+
+    /// A word that nobody else may tell.
+    fn word_for(&mut self, conn: Conn) -> u32 {
+        loop {
+            let word = rand::random();
+            if let Entry::Vacant(free) = self.tellers.entry(word) {
+                free.insert(conn);
+                return word;
+            }
         }
     }
 }
@@ -55,6 +87,8 @@ pub(super) struct Wanted<'a> {
     pub(super) key: &'a [u8],
     pub(super) value_bytes: u64,
     pub(super) expires_at_ms: u64,
+    /// The sequence of the request, if its client wants to tell with its write that it is done.
+    pub(super) tells: Option<u32>,
 }
 
 /// A grant of which a client speaks.
@@ -65,6 +99,13 @@ pub(super) enum Told {
     Applied,
     /// It was told no such grant.
     Unknown,
+}
+
+/// Where a client writes a slot, and what it tells with that.
+pub(super) struct Given {
+    pub(super) address: u64,
+    pub(super) key: u64,
+    pub(super) word: Option<u32>,
 }
 
 /// All slots of a connection.
@@ -83,6 +124,7 @@ impl Slots {
     pub(super) fn prepare(
         &mut self,
         giver: &mut Giver,
+        conn: Conn,
         wanted: Wanted<'_>,
     ) -> Result<Option<usize>, Error> {
         let needed = wanted.slot_bytes();
@@ -90,6 +132,7 @@ impl Slots {
             key,
             value_bytes,
             expires_at_ms,
+            tells,
         } = wanted;
         let size = SIZES.into_iter().find(|(bytes, _)| *bytes >= needed);
         let Some((bytes, most)) = size else {
@@ -99,7 +142,9 @@ impl Slots {
         for applies in [false, true] {
             let of_size = self.all.iter_mut().enumerate();
             for (index, slot) in of_size.filter(|(_, slot)| slot.bytes == bytes) {
-                let Some(number) = slot.number.filter(|_| !slot.is_prepared) else {
+                // A value may be there before its client tells so: the word is on its way.
+                let is_idle = !slot.is_prepared && slot.tells.is_none();
+                let Some(number) = slot.number.filter(|_| is_idle) else {
                     continue;
                 };
                 if applies && !giver.landing.arrived(number)? {
@@ -108,6 +153,7 @@ impl Slots {
                 let granter = &mut giver.granter;
                 if granter.prepare_again(number, key, value_bytes, expires_at_ms)? {
                     slot.is_prepared = true;
+                    slot.tell(giver, conn, tells);
                     return Ok(Some(index));
                 }
             }
@@ -118,18 +164,20 @@ impl Slots {
         giver
             .granter
             .prepare_in(bytes, key, value_bytes, expires_at_ms)?;
-        self.all.push(Slot {
+        let mut slot = Slot {
             number: None,
             generation: 0,
             area: None,
             bytes,
             is_prepared: true,
-        });
+            tells: None,
+        };
+        slot.tell(giver, conn, tells);
+        self.all.push(slot);
         Ok(Some(self.all.len() - 1))
     }
 
-    /// Notes that the grant of a slot is durable; returns the address and the key under which its client
-    /// writes.
+    /// Notes that the grant of a slot is durable; returns how its client writes it.
     ///
     /// # Errors
     /// [`LinkError`]: the fabric exposes no more memory.
@@ -140,7 +188,7 @@ impl Slots {
         landing: &Landing,
         link: &mut dyn Link,
         conn: Conn,
-    ) -> Result<(u64, u64), LinkError> {
+    ) -> Result<Given, LinkError> {
         let slot = self.all.get_mut(index).ok_or(LinkError::Foreign)?;
         slot.number = Some(grant.number);
         slot.generation = grant.generation;
@@ -154,7 +202,21 @@ impl Slots {
                 *slot.area.insert(area)
             }
         };
-        Ok((area.address, area.key))
+        Ok(Given {
+            address: area.address,
+            key: area.key,
+            word: slot.tells.map(|tells| tells.word),
+        })
+    }
+
+    /// The grant whose client tells this word, and the sequence of the reply. It tells it once.
+    pub(super) fn told(&mut self, giver: &mut Giver, word: u32) -> Option<(u32, u32)> {
+        let mut slots = self.all.iter_mut();
+        let slot = slots.find(|slot| slot.tells.is_some_and(|tells| tells.word == word))?;
+        let number = slot.number.filter(|_| !slot.is_prepared)?;
+        let sequence = slot.tells?.sequence;
+        slot.tell(giver, Conn(0), None);
+        Some((number, sequence))
     }
 
     /// What a client may say of a grant of this number and generation.
@@ -170,14 +232,32 @@ impl Slots {
     }
 
     /// Takes all memory back; the connection is closed. Returns the grants that are to be released.
-    pub(super) fn end(self, link: &mut dyn Link) -> Vec<u32> {
+    pub(super) fn end(self, link: &mut dyn Link, giver: Option<&mut Giver>) -> Vec<u32> {
         let mut given = Vec::new();
+        if let Some(giver) = giver {
+            for tells in self.all.iter().filter_map(|slot| slot.tells) {
+                giver.tellers.remove(&tells.word);
+            }
+        }
         for slot in self.all {
             slot.area.into_iter().for_each(|area| link.unexpose(area));
             // One that is being given again is released with its new grant.
             given.extend(slot.number.filter(|_| !slot.is_prepared));
         }
         given
+    }
+}
+
+impl Slot {
+    /// Has its client tell a new word with its write, or none.
+    fn tell(&mut self, giver: &mut Giver, conn: Conn, sequence: Option<u32>) {
+        if let Some(old) = self.tells.take() {
+            giver.tellers.remove(&old.word);
+        }
+        self.tells = sequence.map(|sequence| Tells {
+            word: giver.word_for(conn),
+            sequence,
+        });
     }
 }
 

@@ -6,10 +6,11 @@ use crate::inside;
 use crate::link::{Conn, Event};
 use crate::wire::{self, Head, INLINE_BYTES, Kind, Status, VALUE_BYTES_MAX};
 use everdram::password::Password;
-use everdram::{Medium, MediumChoice, Options};
-use std::collections::BTreeMap;
+use everdram::{EngineKind, Medium, MediumChoice, Options};
+use std::collections::{BTreeMap, VecDeque};
 use tempfile::TempDir;
 
+mod in_place;
 mod landing;
 
 struct Fixture {
@@ -34,11 +35,19 @@ impl Fixture {
     }
 
     fn with(medium: Medium, settings: Settings, landing_bytes: u64) -> Fixture {
+        Fixture::of(settings, |options| {
+            options.medium = MediumChoice::Only(medium);
+            options.landing_bytes = landing_bytes;
+        })
+    }
+
+    fn of(settings: Settings, choose: impl FnOnce(&mut Options)) -> Fixture {
         let directory = tempfile::tempdir().unwrap();
         let mut options = Options::default();
-        options.medium = MediumChoice::Only(medium);
+        options.medium = MediumChoice::Only(Medium::Emulated);
         options.max_bytes = 256 << 20;
-        options.landing_bytes = landing_bytes;
+        options.keep_room = settings.read_lease.is_some();
+        choose(&mut options);
         let store = Store::open(directory.path().join("pool"), &options).unwrap();
         let network = Network::new();
         let door = Door::start_inside(&store, &network, settings).unwrap();
@@ -57,7 +66,11 @@ impl Fixture {
     fn raw(&self) -> Raw {
         let mut port = inside::Port::new();
         let conn = port.connect(&self.network, 16);
-        let mut raw = Raw { port, conn };
+        let mut raw = Raw {
+            port,
+            conn,
+            events: VecDeque::new(),
+        };
         assert!(matches!(raw.next(), Event::Opened));
         raw
     }
@@ -67,16 +80,20 @@ impl Fixture {
 struct Raw {
     port: inside::Port,
     conn: Conn,
+    /// Those that happened and were not looked at.
+    events: VecDeque<Event>,
 }
 
 impl Raw {
     fn next(&mut self) -> Event {
-        let mut events = Vec::new();
-        while events.is_empty() {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return event;
+            }
+            let mut events = Vec::new();
             self.port.wait(None, &mut events).unwrap();
+            self.events.extend(events);
         }
-        assert_eq!(events.len(), 1, "{events:?}");
-        events.remove(0)
     }
 
     fn send(&mut self, head: Head, key: &[u8], body: &[u8]) {
@@ -99,16 +116,8 @@ impl Raw {
     fn replies(&mut self, count: usize) -> Vec<(u32, Status)> {
         let mut replies = Vec::new();
         while replies.len() < count {
-            let mut events = Vec::new();
-            self.port.wait(None, &mut events).unwrap();
-            for event in events {
-                let Event::Message(_, buffer) = event else {
-                    panic!("{event:?}");
-                };
-                let message = wire::read(self.port.message(&buffer)).unwrap();
-                replies.push((message.head.sequence, message.head.status));
-                self.port.give_back(buffer, true).unwrap();
-            }
+            let (head, _) = self.reply();
+            replies.push((head.sequence, head.status));
         }
         replies
     }
@@ -526,6 +535,45 @@ fn hole_r7_a_foreign_or_used_grant_is_refused() {
     assert_eq!(one.done(grant.grant, sum), Status::Refused, "twice");
 }
 
+/// R8: the log of the medium is written behind the commit, so what a session has committed is visible before
+/// it is durable. No reply shows it until then: of another session's write, nor of the client's own, whatever
+/// way it came.
+#[test]
+fn hole_r8_nothing_is_shown_before_its_log() {
+    for engine in [EngineKind::Viper, EngineKind::Bullet] {
+        let fixture = Fixture::of(Settings::default(), |options| {
+            options.medium = MediumChoice::Only(Medium::File);
+            options.engine = Some(engine);
+        });
+        let shared = Arc::clone(fixture.store.engine());
+        let mut session = Arc::clone(&shared).session().unwrap();
+        let mut client = fixture.client();
+        for turn in 0..30_u8 {
+            let key = [turn % 3];
+            let bytes = [100, 40_000][usize::from(turn % 2)];
+            let (_, ticket) = session.put_now(&key, &value(bytes, turn), 0).unwrap();
+            assert!(client.get(&key).unwrap().unwrap() == value(bytes, turn));
+            assert!(shared.durable() >= ticket, "{engine:?}: a get, {turn}");
+            assert!(session.delete(&key).unwrap());
+            let ticket = session.commit().unwrap();
+            let absent = match turn % 2 {
+                0 => client.get(&key).unwrap().is_none(),
+                _ => client.probe(&key).unwrap().is_none(),
+            };
+            assert!(
+                absent && shared.durable() >= ticket,
+                "{engine:?}: absence, {turn}"
+            );
+            let way = [Way::Inline, Way::ServerAssisted][usize::from(turn % 2)];
+            client
+                .put_expiring(&key, &value(bytes / 10, turn), 0, way)
+                .unwrap();
+            let found = session.get(&key, &mut Vec::new()).unwrap().unwrap();
+            assert!(shared.durable() >= found.ticket, "{engine:?}: {way:?}");
+        }
+    }
+}
+
 #[test]
 fn a_write_outside_of_its_memory_ends_the_connection() {
     let fixture = Fixture::new(Settings::default());
@@ -534,12 +582,8 @@ fn a_write_outside_of_its_memory_ends_the_connection() {
     let (grant, key) = raw.prepare(b"key", 10);
     let far = (grant.place + VALUE_BYTES_MAX as u64 - 5, key);
     raw.port.write(raw.conn, &[1; 10], far).unwrap();
-    let mut events = Vec::new();
-    raw.port.wait(None, &mut events).unwrap();
-    assert!(matches!(
-        events[..],
-        [Event::Written(false), Event::Closed(_)]
-    ));
+    assert!(matches!(raw.next(), Event::Written(false)));
+    assert!(matches!(raw.next(), Event::Closed(_)));
 }
 
 #[test]

@@ -29,6 +29,12 @@
 //! questions cost one load.
 //!
 //! A slot belongs to one session, that is, to one thread at a time: it can be sent, not shared.
+//!
+//! # Leases
+//! Who reads without a thread here ([`Epochs::lease`]) may do so for a time, which a scan of the slots
+//! counts as a pin. A scan and a lease take one lock. If the scan is first, what was unlinked before it is
+//! visible to the look-ups after the lease. Otherwise it finds the lease, whose epoch was read under the
+//! lock: a thing that was unlinked with a stamp up to that cannot be found by them, either.
 
 use super::seam::publishes;
 use crossbeam_utils::CachePadded;
@@ -37,6 +43,7 @@ use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Slot value of a session that reads nothing.
 const UNPINNED: u64 = 0;
@@ -52,8 +59,36 @@ pub(crate) struct Epochs {
     slots_used: AtomicUsize,
     /// Released slots.
     slots_free: Mutex<Vec<usize>>,
+    /// Reads by others that may be going on. The newest is the last.
+    leases: Mutex<Vec<Lease>>,
+    /// Sessions that need room, and wait for the ends of leases.
+    starving: AtomicUsize,
     /// Separates a pin from the reads under it: reads are frequent, scans rare.
     barrier: Barrier,
+}
+
+/// Counts one who needs room, until it is dropped.
+struct Starving<'a>(&'a AtomicUsize);
+
+impl Starving<'_> {
+    fn begin(count: &AtomicUsize) -> Starving<'_> {
+        count.fetch_add(1, Ordering::Relaxed);
+        Starving(count)
+    }
+}
+
+impl Drop for Starving<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Reads by others.
+#[derive(Debug)]
+struct Lease {
+    epoch: u64,
+    since: Instant,
+    until: Instant,
 }
 
 impl Epochs {
@@ -67,6 +102,8 @@ impl Epochs {
                 .collect(),
             slots_used: AtomicUsize::new(0),
             slots_free: Mutex::new(Vec::new()),
+            leases: Mutex::default(),
+            starving: AtomicUsize::new(0),
             barrier: Barrier::new(),
         })
     }
@@ -91,6 +128,44 @@ impl Epochs {
             number,
             pins: Cell::new(0),
         })
+    }
+
+    /// From now on and for at least `hold`, nothing is reused that the caller finds after this call. Leases
+    /// that follow each other soon count as one, so that there are at most three at any time; none lasts
+    /// longer than twice its time, whatever others do. `false`: somebody needs room, and there is no lease.
+    #[must_use]
+    pub(crate) fn lease(&self, hold: Duration) -> bool {
+        let now = Instant::now();
+        let mut leases = self.leases.lock();
+        if self.starving.load(Ordering::Relaxed) > 0 {
+            return false;
+        }
+        leases.retain(|lease| lease.until > now);
+        match leases.last_mut() {
+            Some(last) if now < last.since + hold => last.until = last.until.max(now + hold),
+            _ => leases.push(Lease {
+                epoch: self.current(),
+                since: now,
+                until: now + hold,
+            }),
+        }
+        true
+    }
+
+    /// Waits for the ends of all leases, and runs `work` while there are no new ones.
+    pub(crate) fn without_leases<T>(&self, work: impl FnOnce() -> T) -> T {
+        let starving = Starving::begin(&self.starving);
+        loop {
+            // Under the lock a lease sees that somebody needs room, or is seen here.
+            let last = self.leases.lock().iter().map(|lease| lease.until).max();
+            match last.map(|last| last.saturating_duration_since(Instant::now())) {
+                None | Some(Duration::ZERO) => break,
+                Some(left) => std::thread::sleep(left),
+            }
+        }
+        let done = work();
+        drop(starving);
+        done
     }
 
     /// The current epoch.
@@ -138,6 +213,16 @@ impl Epochs {
                 oldest = oldest.min(pinned);
             }
         }
+        let mut leases = self.leases.lock();
+        if !leases.is_empty() {
+            let now = Instant::now();
+            leases.retain(|lease| lease.until > now);
+            oldest = leases
+                .iter()
+                .map(|lease| lease.epoch)
+                .fold(oldest, u64::min);
+        }
+        drop(leases);
         self.passed.fetch_max(oldest, Ordering::AcqRel);
         oldest
     }
@@ -277,6 +362,40 @@ mod tests {
         drop(again);
         drop(outer);
         assert!(epochs.passed(stamp));
+    }
+
+    #[test]
+    fn a_lease_holds_what_was_there_for_its_time() {
+        const LONG: Duration = Duration::from_secs(3600);
+        let epochs = Epochs::new(1);
+        assert!(epochs.lease(LONG));
+        let stamp = epochs.advance();
+        assert!(!epochs.passed(stamp));
+        // Another one soon after it does not count by itself, nor let the first one end.
+        assert!(epochs.lease(LONG));
+        assert_eq!(epochs.leases.lock().len(), 1);
+        assert!(!epochs.passed(stamp));
+        const SHORT: Duration = Duration::from_millis(20);
+        let epochs = Epochs::new(1);
+        let begun = Instant::now();
+        assert!(epochs.lease(SHORT));
+        let stamp = epochs.advance();
+        while !epochs.passed(stamp) {
+            // Later ones hold up what is unlinked later.
+            assert!(epochs.lease(SHORT));
+            assert!(epochs.leases.lock().len() <= 3);
+            assert!(begun.elapsed() < 1000 * SHORT, "it never ends");
+        }
+        assert!(begun.elapsed() >= SHORT);
+        let begun = Instant::now();
+        assert!(epochs.lease(SHORT));
+        let stamp = epochs.advance();
+        let has_passed = epochs.without_leases(|| {
+            assert!(!epochs.lease(LONG), "there is somebody who needs room");
+            epochs.passed(stamp)
+        });
+        assert!(has_passed && begun.elapsed() >= SHORT);
+        assert!(epochs.lease(LONG));
     }
 
     #[test]

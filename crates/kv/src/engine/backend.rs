@@ -7,7 +7,10 @@
 use super::base::Base;
 use super::halt::PANICKED;
 use super::session_limit::Permit;
-use super::{BatchOp, Engine, EngineSession, Found, Late, Ticket, VALUE_BYTES_MAX, Visit};
+use super::{
+    BatchOp, Engine, EngineSession, Found, Late, Piece, Placed, Placing, Ticket, VALUE_BYTES_MAX,
+    Visit,
+};
 use crate::concurrency::stripes::StripeId;
 use crate::error::Error;
 use std::ops::{Bound, Deref, Range};
@@ -230,6 +233,19 @@ pub(crate) trait Backend: Send + Sized {
     /// # Errors
     /// [`Error::Corrupt`]; as [`Backend::commit_pending`].
     fn read_value(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error>;
+    /// As [`EngineSession::get_or_place`](super::EngineSession::get_or_place), for a valid key.
+    ///
+    /// # Errors
+    /// As [`Backend::read_value`].
+    fn read_or_place(
+        &mut self,
+        key: &[u8],
+        _how: &Placing,
+        into: &mut Vec<u8>,
+        _pieces: &mut Vec<Piece>,
+    ) -> Result<Option<(Found, Option<Placed>)>, Error> {
+        Ok(self.read_value(key, into)?.map(|found| (found, None)))
+    }
     /// As [`EngineSession::read_range`](super::EngineSession::read_range), for a valid key.
     ///
     /// # Errors

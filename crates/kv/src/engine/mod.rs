@@ -42,10 +42,12 @@ pub(super) mod transaction;
 use crate::error::Error;
 use crate::stats::{CheckReport, Inspection, Stats};
 use damage::Damage;
+use everdram_pm::Pool;
 pub use limits::{KEY_BYTES_MAX, OBJECT_BYTES_MAX, VALUE_BYTES_MAX};
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A point in the order of durability. `Ticket::NONE` is always durable. Tickets of one store are
 /// ordered: a durable ticket makes every smaller one durable.
@@ -67,6 +69,38 @@ pub struct Found {
     pub expires_at_ms: u64,
     /// The value may be shown once this ticket is durable.
     pub ticket: Ticket,
+}
+
+/// How a long value may be answered by the places in which it lies; see [`EngineSession::get_or_place`].
+#[derive(Clone, Copy, Debug)]
+pub struct Placing {
+    /// Values up to this many bytes are read.
+    pub longer_than: u64,
+    /// For so long, at least, what lies in these places stays. Room that others free meanwhile can be used
+    /// again at most twice as much later.
+    pub hold: Duration,
+    /// The most places.
+    pub pieces_max: usize,
+}
+
+/// A part of a value, where it lies in the image of the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Its first byte, from the start of the image.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// XXH3-64 of its bytes, seeded with [`Placed::seed`].
+    pub check: u64,
+}
+
+/// What belongs to all pieces of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Length of the value in bytes: the sum of those of the pieces.
+    pub bytes: u64,
+    /// Seeds their checks.
+    pub seed: u64,
 }
 
 /// A key's current state, as the closure of [`EngineSession::modify`] sees it.
@@ -273,6 +307,24 @@ pub trait EngineSession: Send {
     /// # Errors
     /// [`Error::Corrupt`] if the record does not verify; `into` is unchanged then.
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error>;
+
+    /// As [`EngineSession::get`]; or, of a long value, where it lies, in `pieces` and in order, for somebody
+    /// who reads it without a thread of this process. Then nothing is appended to `into`. What lies there
+    /// stays for the time of `how`, and not longer: a reader verifies the checks, and that its time has not
+    /// passed. Only engines with [`Engine::readable`] place values.
+    ///
+    /// # Errors
+    /// As [`EngineSession::get`].
+    fn get_or_place(
+        &mut self,
+        key: &[u8],
+        how: &Placing,
+        into: &mut Vec<u8>,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<Option<(Found, Option<Placed>)>, Error> {
+        let _ = (how, pieces);
+        Ok(self.get(key, into)?.map(|found| (found, None)))
+    }
 
     /// The expiry of `key` and its value's length in bytes, without reading the value; `None` if the key is
     /// absent.
@@ -597,6 +649,13 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// [`Error::Pool`].
     fn reclaim(&self) -> Result<u64, Error>;
+    /// The pool in whose image values lie that peers may read by themselves, which never gives room back.
+    /// Whoever may read an extent of it may read everything that any client may, and what was removed
+    /// lately. `None`: the engine places no values, or was not asked to keep its room
+    /// ([`Options::keep_room`](crate::Options)), or the medium is not memory.
+    fn readable(&self) -> Option<Arc<Pool>> {
+        None
+    }
     /// Stops background work, makes everything durable, marks the pool clean.
     ///
     /// # Errors

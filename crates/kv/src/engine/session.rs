@@ -7,8 +7,8 @@ use super::base::Base;
 use super::halt::PANICKED;
 use super::{
     BatchOp, Change as Decision, Current, EngineSession, Ensure, Ensured, Found, Late, Modify,
-    OBJECT_BYTES_MAX, Scope, Ticket, TransactionBody, Visit, check_key, check_value, ensure_whole,
-    transaction,
+    OBJECT_BYTES_MAX, Piece, Placed, Placing, Scope, Ticket, TransactionBody, Visit, check_key,
+    check_value, ensure_whole, transaction,
 };
 use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::{StripeId, Stripes};
@@ -63,6 +63,18 @@ impl<B: Backend> EngineSession for B {
         check_key(key)?;
         self.await_known(Some(&[key]))?;
         self.read_value(key, into)
+    }
+
+    fn get_or_place(
+        &mut self,
+        key: &[u8],
+        how: &Placing,
+        into: &mut Vec<u8>,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<Option<(Found, Option<Placed>)>, Error> {
+        check_key(key)?;
+        self.await_known(Some(&[key]))?;
+        self.read_or_place(key, how, into, pieces)
     }
 
     fn probe(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error> {

@@ -5,6 +5,7 @@ use super::{Landing, arrive::Keys, recover, with};
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::error::Error;
 use crate::stats::{CheckReport, Stats};
+use everdram_pm::Pool;
 use std::sync::Arc;
 
 /// See the module text.
@@ -118,6 +119,10 @@ impl Engine for LandingEngine {
             .findings
             .append(&mut recover::check(self.landing.pool())?);
         Ok(report)
+    }
+
+    fn readable(&self) -> Option<Arc<Pool>> {
+        self.engine.readable()
     }
 
     fn reclaim(&self) -> Result<u64, Error> {

@@ -6,7 +6,8 @@ use super::Landing;
 use super::arrive::Keys;
 use super::calls::{Ending, Mark};
 use crate::engine::{
-    BatchOp, EngineSession, Ensure, Found, Modify, Scope, Ticket, TransactionBody, Visit,
+    BatchOp, EngineSession, Ensure, Found, Modify, Piece, Placed, Placing, Scope, Ticket,
+    TransactionBody, Visit,
 };
 use crate::error::Error;
 use std::ops::Bound;
@@ -118,6 +119,17 @@ impl EngineSession for LandingSession {
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
         self.complete(Keys::One(key))?;
         self.inner.get(key, into)
+    }
+
+    fn get_or_place(
+        &mut self,
+        key: &[u8],
+        how: &Placing,
+        into: &mut Vec<u8>,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<Option<(Found, Option<Placed>)>, Error> {
+        self.complete(Keys::One(key))?;
+        self.inner.get_or_place(key, how, into, pieces)
     }
 
     fn probe(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error> {

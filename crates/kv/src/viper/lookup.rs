@@ -1,5 +1,7 @@
 //! The read path of a session: from a key to its verified record, under a pin, and the ticket of the answer.
 
+mod place;
+
 use super::Viper;
 use super::block_table::State;
 use super::layout::Kind;

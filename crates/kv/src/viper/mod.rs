@@ -104,6 +104,8 @@ pub(crate) struct Viper {
     unreadable: recovery::unreadable::Unreadable,
     /// Verifies after a restart, and writes checkpoints of the index.
     keeper: Background,
+    /// Whether peers may read values in place.
+    is_readable: bool,
     /// Itself, for sessions that the engine opens for its own work.
     weak: Weak<Viper>,
 }
@@ -168,6 +170,10 @@ impl Viper {
             verification: checkpoint::verify::Verification::default(),
             unreadable: recovery::unreadable::Unreadable::default(),
             keeper: Background::default(),
+            is_readable: options.keep_room
+                && base.durable_at_fence
+                && !base.read_only
+                && pool.engine() == EngineKind::Viper.number(),
             weak: Weak::clone(weak),
             base,
         });
@@ -175,6 +181,9 @@ impl Viper {
         if viper.space.blocks.total() == 0 && !viper.pool.is_read_only() {
             let bytes = options.initial_bytes / viper.space.geometry.block_bytes;
             viper.space.blocks.grow(bytes.max(1))?;
+        }
+        if viper.is_readable {
+            viper.space.blocks.hollow.keep();
         }
         if options.prefault && viper.durable_at_fence && !viper.read_only {
             viper.space.blocks.prefault();
@@ -356,6 +365,10 @@ impl Engine for Viper {
         // The report also lists damage that verification meets.
         let _ = self.verify();
         check::check(self)
+    }
+
+    fn readable(&self) -> Option<Arc<Pool>> {
+        self.is_readable.then(|| Arc::clone(&self.pool))
     }
 
     fn reclaim(&self) -> Result<u64, Error> {

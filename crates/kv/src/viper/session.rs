@@ -20,10 +20,11 @@ use crate::engine::backend::{
 };
 use crate::engine::counters::{Counters, bump_signed};
 use crate::engine::session;
-use crate::engine::{BatchOp, Engine, Found, Ticket};
+use crate::engine::{BatchOp, Engine, Found, Piece, Placed, Placing, Ticket};
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use everdram_pm::{Lane, Lsn, Unfenced, Written};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Submitted writes after which a session commits by itself.
@@ -95,6 +96,8 @@ pub(crate) struct ViperSession {
     /// Keys of pending writes whose replaced record is not looked up yet.
     pub(super) keys: Vec<u8>,
     pub(super) ahead: Ahead,
+    /// Checks that readers of placed pieces get, by the piece's place and its chain's name.
+    pub(super) checks: HashMap<(u64, u64), u64>,
     /// The record last read.
     pub(super) scratch: Vec<u8>,
     /// The next record is the first of its fence group.
@@ -144,6 +147,7 @@ impl ViperSession {
             pending: Vec::with_capacity(PENDING_MAX),
             keys: Vec::new(),
             ahead: Ahead::default(),
+            checks: HashMap::new(),
             scratch: Vec::new(),
             first: true,
             reserved: Vec::new(),
@@ -249,6 +253,22 @@ impl Backend for ViperSession {
         };
         self.trim();
         Ok(found)
+    }
+
+    fn read_or_place(
+        &mut self,
+        key: &[u8],
+        how: &Placing,
+        into: &mut Vec<u8>,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<Option<(Found, Option<Placed>)>, Error> {
+        let hash = self.engine.hash(key);
+        let found = match self.get_fast(hash, key, into) {
+            Some(found) => Ok(found.map(|found| (found, None))),
+            None => self.place_slow(key, how, into, pieces),
+        };
+        self.trim();
+        found
     }
 
     fn read_meta(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error> {

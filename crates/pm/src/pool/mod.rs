@@ -216,6 +216,15 @@ impl Pool {
             .collect()
     }
 
+    /// The extent, of whatever owner, that has this byte. Extents that touch are one.
+    #[must_use]
+    pub fn extent_at(&self, offset: u64) -> Option<Extent> {
+        let superblock = self.header.get();
+        let mut extents = superblock.extents.as_slice().iter();
+        let found = extents.find(|extent| (extent.at..extent.end()).contains(&offset));
+        found.copied()
+    }
+
     /// Grows the image by an extent of `bytes` (a multiple of 4096), aligned to `align` bytes (a multiple of
     /// 4096, or a divisor of it). The bytes are zero and backed by the medium. The extent is durable on
     /// return, and returned without the neighbours it was merged with.

@@ -15,14 +15,18 @@ fn a_client_makes_its_value_durable_by_itself() {
         .into_iter()
         .enumerate()
     {
-        for way in [Way::ClientCentric, Way::ClientCentricAsked] {
+        for way in [
+            Way::ClientCentric,
+            Way::ClientCentricAsked,
+            Way::ClientCentricImmediate,
+        ] {
             let (key, value) = (format!("{way:?} {bytes}"), value(bytes, turn as u8));
             let before = fixture.door.stats().requests;
             assert_eq!(
                 client.put_expiring(key.as_bytes(), &value, 0, way).unwrap(),
                 way
             );
-            // The metadata phase alone is a request, or the one that asks to look, too.
+            // The metadata phase alone is a request, or what asks to look, too.
             let requests = fixture.door.stats().requests - before;
             assert_eq!(requests, if way == Way::ClientCentric { 1 } else { 2 });
             // Any other door sees it.
@@ -35,7 +39,7 @@ fn a_client_makes_its_value_durable_by_itself() {
     fixture.door.stop();
     let stats = fixture.store.landing().unwrap().stats();
     assert_eq!((stats.pages_free, stats.grants), (stats.pages, 0));
-    assert_eq!(stats.applied, 12);
+    assert_eq!(stats.applied, 18);
 }
 
 #[test]
@@ -67,10 +71,11 @@ fn ways_do_not_overtake_each_other() {
         Way::Inline,
         Way::ServerAssisted,
         Way::ClientCentricAsked,
+        Way::ClientCentricImmediate,
     ];
     let mut last = Vec::new();
     for turn in 0..200u32 {
-        let way = ways[(turn * 7 % 11 % 4) as usize];
+        let way = ways[(turn * 7 % 11 % 5) as usize];
         last = turn.to_le_bytes().to_vec();
         client.submit_put(b"key", &last, 0, way).unwrap();
     }
@@ -167,14 +172,14 @@ fn hole_r4_cc_is_refused_where_commit_is_a_guess() {
     let ear = Box::new(network.listen());
     fixture.door = Door::over(&fixture.store, ear, links, Settings::default()).unwrap();
     let mut client = Client::inside(&network, &ClientOptions::default()).unwrap();
-    assert!(!client.takes_client_centric());
-    let refused = client
-        .put_expiring(b"key", b"value", 0, Way::ClientCentric)
-        .err();
-    assert!(
-        matches!(refused, Some(ClientError::NotOffered)),
-        "{refused:?}"
-    );
+    assert!(!client.takes_client_centric() && !client.takes_immediate());
+    for way in [Way::ClientCentric, Way::ClientCentricImmediate] {
+        let refused = client.put_expiring(b"key", b"value", 0, way).err();
+        assert!(
+            matches!(refused, Some(ClientError::NotOffered)),
+            "{refused:?}"
+        );
+    }
     // RDMP-SA needs none.
     client
         .put_expiring(b"key", b"value", 0, Way::ServerAssisted)
@@ -204,6 +209,93 @@ fn a_door_without_a_landing_area_does_not_offer_one() {
         };
         assert_eq!(raw.ask(head, b"key", &[]).0.status, Status::Refused);
     }
+}
+
+/// A raw client with a slot that it may tell about: address and key of the slot, its bytes, and the word.
+fn slot_to_tell(raw: &mut Raw, key: &[u8], sequence: u32) -> ((u64, u64), Vec<u8>, u32) {
+    let head = Head {
+        value_bytes: 5,
+        place: wire::BY_CLIENT_TOLD,
+        ..Head::request(Kind::Prepare, sequence)
+    };
+    let (head, body) = raw.ask(head, key, &[]);
+    assert_eq!(head.status, Status::Ok);
+    let grant = everdram::landing::Grant {
+        number: 0,
+        offset: 0,
+        bytes: 0,
+        generation: wire::word(&body, 1).unwrap(),
+        nonce: head.sum,
+    };
+    let mut bytes = Vec::new();
+    everdram::landing::slot::encode(&mut bytes, &grant, key, b"value", 0);
+    let target = (head.place, wire::word(&body, 0).unwrap());
+    (
+        target,
+        bytes,
+        wire::word(&body, 2).unwrap().try_into().unwrap(),
+    )
+}
+
+/// What one client tells is its own: a word that nobody was given, another's, one of a value that is not
+/// there, or one for the second time ends the connection of whoever says it, and nothing else.
+#[test]
+fn immediate_data_that_names_no_grant_of_its_client_ends_its_connection() {
+    let fixture = Fixture::landing(1 << 20);
+    let mut honest = fixture.raw();
+    honest.hello();
+    let (target, bytes, word) = slot_to_tell(&mut honest, b"honest", 9);
+    for (number, wrong) in ["nobody's", "another's", "not there", "twice"]
+        .into_iter()
+        .enumerate()
+    {
+        let mut raw = fixture.raw();
+        raw.hello();
+        let key = [number as u8];
+        let (own_target, mut own_bytes, own_word) = slot_to_tell(&mut raw, &key, 3);
+        let (told, is_first_sound) = match wrong {
+            "nobody's" => (own_word ^ 1 ^ word, false),
+            "another's" => (word, false),
+            "not there" => {
+                own_bytes[70] ^= 1;
+                (own_word, false)
+            }
+            _ => (own_word, true),
+        };
+        let tell = |raw: &mut Raw| {
+            raw.port
+                .write_and_tell(raw.conn, &own_bytes, own_target, 7, told)
+                .unwrap();
+            assert!(matches!(raw.next(), Event::Committed(7, true)), "{wrong}");
+        };
+        tell(&mut raw);
+        if is_first_sound {
+            let (head, _) = raw.reply();
+            assert_eq!((head.status, head.sequence), (Status::Ok, 3));
+            tell(&mut raw);
+        }
+        assert!(matches!(raw.next(), Event::Closed(_)), "{wrong}");
+        // What is durable counts all the same.
+        let mut session = fixture.store.session().unwrap();
+        let expected = (wrong != "not there").then(|| b"value".to_vec());
+        assert_eq!(session.get(&key).unwrap(), expected, "{wrong}");
+    }
+    assert_eq!(fixture.door.stats().expelled, 4);
+    // What is told may come behind a request that looks for a slot, when the value is there already.
+    honest
+        .port
+        .write_durably(honest.conn, &bytes, target, 6)
+        .unwrap();
+    assert!(matches!(honest.next(), Event::Committed(6, true)));
+    let (other, ..) = slot_to_tell(&mut honest, b"honest, too", 10);
+    assert_ne!(other, target);
+    honest
+        .port
+        .write_and_tell(honest.conn, &bytes, target, 7, word)
+        .unwrap();
+    assert!(matches!(honest.next(), Event::Committed(7, true)));
+    let (head, _) = honest.reply();
+    assert_eq!((head.status, head.sequence), (Status::Ok, 9));
 }
 
 /// The slot of a put that is done and not asked about yet may be given to the next one.

@@ -323,7 +323,7 @@ impl Viper {
                     || super::checkpoint::give_way(self)
             }
             // Even if nothing is freed here: another thread may make all the room there is to make.
-            0 => reclaim_all(self).is_ok(),
+            0 => self.epochs.without_leases(|| reclaim_all(self)).is_ok(),
             // A slower restart is better than a refused write.
             1 => super::checkpoint::give_way(self),
             _ => false,

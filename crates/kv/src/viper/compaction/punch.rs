@@ -135,6 +135,7 @@ mod tests {
     use crate::engine::open;
     use crate::engine::{Engine, EngineSession};
     use crate::options::Options;
+    use crate::viper::block_table::OWNER;
     use everdram_pm::{Medium, MediumChoice};
     use std::path::Path;
     use std::sync::Arc;
@@ -144,7 +145,12 @@ mod tests {
 
     /// Without a background thread.
     fn open(dir: &Path) -> Arc<Viper> {
+        open_keeping(dir, false)
+    }
+
+    fn open_keeping(dir: &Path, keep_room: bool) -> Arc<Viper> {
         let options = Options {
+            keep_room,
             medium: MediumChoice::Only(Medium::Emulated),
             initial_bytes: 1 << 20,
             chunk_bytes: 1 << 20,
@@ -192,6 +198,31 @@ mod tests {
         assert!(again.pool_bytes >= again.used_bytes, "{again:?}");
         assert!(again.pool_bytes <= full, "{again:?}, {full} before");
         assert_eq!(viper.check().unwrap().findings, []);
+    }
+
+    /// Peers that read in place reach free blocks, too.
+    #[test]
+    fn room_that_peers_may_read_is_kept() {
+        let dir = TempDir::new_in("/dev/shm").unwrap();
+        let viper = open_keeping(dir.path(), true);
+        put(&viper, 0..KEYS);
+        let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
+        for key in 0..KEYS {
+            assert!(session.delete(&key.to_le_bytes()).unwrap());
+        }
+        drop(session);
+        viper.reclaim().unwrap();
+        let pool = viper.readable().unwrap();
+        let extent = pool.extents(OWNER)[0];
+        let _window = pool.window(extent.at, extent.bytes).unwrap();
+        let full = viper.stats().pool_bytes;
+        viper.give_room_back().unwrap();
+        assert_eq!(viper.stats().pool_bytes, full);
+        for at in [extent.at, extent.end() - 1] {
+            assert_eq!(pool.extent_at(at), Some(extent));
+        }
+        assert_ne!(pool.extent_at(extent.at - 1), Some(extent));
+        assert_eq!(pool.extent_at(u64::MAX), None);
     }
 
     /// A crash cut a hole short: the first page of each block was gone, and with it the epoch, and the other
