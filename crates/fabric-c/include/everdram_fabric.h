@@ -101,6 +101,8 @@ extern "C" {
 #define EVERDRAM_WAY_CLIENT_CENTRIC 3
 /* The same, and the server is asked to look (RDMP-CC-SA). */
 #define EVERDRAM_WAY_CLIENT_CENTRIC_ASKED 4
+/* The same, asked by the write itself (RDMP-CC-Imm). */
+#define EVERDRAM_WAY_CLIENT_CENTRIC_IMMEDIATE 5
 
 /* Names a client. 0 names none. No number is used twice, so a closed client is recognised. */
 typedef uint64_t everdram_client;

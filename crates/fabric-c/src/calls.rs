@@ -14,12 +14,13 @@ pub const VERSION: u32 = 1;
 /// Bytes of an address, with its zero.
 pub const ADDRESS_BYTES: usize = 96;
 /// The ways, as the header numbers them.
-pub const WAYS: [(&str, Way); 5] = [
+pub const WAYS: [(&str, Way); 6] = [
     ("AUTO", Way::Auto),
     ("INLINE", Way::Inline),
     ("SERVER_ASSISTED", Way::ServerAssisted),
     ("CLIENT_CENTRIC", Way::ClientCentric),
     ("CLIENT_CENTRIC_ASKED", Way::ClientCentricAsked),
+    ("CLIENT_CENTRIC_IMMEDIATE", Way::ClientCentricImmediate),
 ];
 
 /// See the header.

@@ -1,7 +1,7 @@
 //! Stores with a door each, and clients of them, that take turns in the order of their clocks.
 
 use super::crc::crc32c;
-use super::{LANDING_BYTES, POOL_BYTES, Route, set_back_end};
+use super::{LANDING_BYTES, LEASE, POOL_BYTES, Route, set_back_end};
 use crate::figure::settings::curve::{Curve, Site};
 use crate::latency::Latencies;
 use crate::pace::Timer;
@@ -121,7 +121,12 @@ impl<'a> Cluster<'a> {
                 session.put(key, value)?;
             }
             drop(session);
-            let door = TurnedDoor::new(&store, &network, Settings::default())?;
+            let settings = Settings {
+                trusts_peers: true,
+                read_lease: route.in_place.then_some(LEASE),
+                ..Settings::default()
+            };
+            let door = TurnedDoor::new(&store, &network, settings)?;
             let clock = door.clock().context("a network without clocks")?;
             cluster.servers.push(Server {
                 door,
@@ -331,6 +336,7 @@ fn options(curve: &Curve<'_>) -> Result<Options, Error> {
     options.landing_bytes = LANDING_BYTES;
     options.initial_bytes = POOL_BYTES;
     options.prefault = true;
+    options.keep_room = true;
     Ok(options)
 }
 
