@@ -273,7 +273,7 @@ fn bad_arguments_are_codes() {
         everdram_put(client, key, usize::MAX, key, 3, 0, 0),
         everdram_put(client, key, 3, null(), 1, 0, 0),
         everdram_put(client, key, 3, key, usize::MAX, 0, 0),
-        everdram_put(client, key, 3, key, 3, 0, 5),
+        everdram_put(client, key, 3, key, 3, 0, WAYS.len() as i32),
         everdram_put(client, key, 3, key, 3, 0, -1),
         everdram_get(client, key, 3, null_mut(), 1, &raw mut bytes),
         everdram_get(client, key, 3, null_mut(), usize::MAX, &raw mut bytes),
