@@ -538,8 +538,8 @@ fn a_restart_with_a_checkpoint_finds_everything() {
     compare(&Store::open(&path, &options()).unwrap(), &model);
 }
 
-/// A key was removed while it left, on a disk that was full by then: the log could not be told, and the engine
-/// took no more writes.
+/// A key was removed while it left, on a disk that was full by then: the log could not be told, and the
+/// engine took no more writes.
 #[test]
 fn a_disk_that_fills_while_records_leave_halts_nothing() {
     let directory = TempDir::new_in("/dev/shm").unwrap();

@@ -119,8 +119,8 @@ fn left_open(values: &mut Values) -> Calls {
     calls
 }
 
-/// The first keys are in the log, and newer values of them in the pool. The next process removes them at once,
-/// and then reads the log.
+/// The first keys are in the log, and newer values of them in the pool. The next process removes them at
+/// once, and then reads the log.
 fn removed_before_read(values: &mut Values) -> Calls {
     let mut calls = below(values);
     calls.extend((0..4).map(|key| (0, put(values, key, SMALL))));
@@ -131,8 +131,8 @@ fn removed_before_read(values: &mut Values) -> Calls {
     calls
 }
 
-/// The disk is full for once, wherever that is: also while a block is being emptied, of which some records have
-/// left then, and the others stay.
+/// The disk is full for once, wherever that is: also while a block is being emptied, of which some records
+/// have left then, and the others stay.
 fn full_in_a_block() -> impl Iterator<Item = Scenario> {
     // A segment, its seal and a manifest, and a share of them.
     let bytes = (12_000..18_000).step_by(97);
