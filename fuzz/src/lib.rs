@@ -13,6 +13,7 @@ pub mod choices;
 pub mod commands;
 pub mod damage;
 pub mod pools;
+pub mod possible;
 pub mod replies;
 pub mod visit;
 

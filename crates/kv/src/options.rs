@@ -352,6 +352,15 @@ impl Options {
         Random::default()
     }
 
+    /// What replaces random choices, if a run is to be repeated.
+    pub(crate) fn fixed_seed(&self) -> Option<u64> {
+        #[cfg(feature = "lab")]
+        if self.seed.is_some() {
+            return self.seed;
+        }
+        None
+    }
+
     /// Time between two decisions about roles. The crash lab has no time.
     pub(crate) fn role_period(&self) -> Duration {
         #[cfg(feature = "lab")]

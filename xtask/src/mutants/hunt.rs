@@ -199,6 +199,9 @@ impl Order<'_> {
             if let Some(medium) = &mutant.medium {
                 command.args(["--medium", medium]);
             }
+            if let Some(profile) = &mutant.profile {
+                command.args(["--profile", profile]);
+            }
         }
         // The program saves its findings, which are not needed here.
         command.current_dir(&runs).env("TMPDIR", &runs);

@@ -11,9 +11,10 @@
 //! ```
 //! Lines with `-` must occur in the file exactly once, as whole lines with any indentation. Lines with `+`
 //! replace them. `MUTANT` is true there while the mutant is on, so the sound code stays. Another `file:`
-//! switches to another file; lines with `+` directly after it go to the end of that file. `engine:` and
-//! `medium:` are arguments of `everdram crashtest`. `by: kill` selects killed servers, where the lab cannot
-//! decide; `by: teeth` selects the workloads of `crates/lab/examples/teeth.rs`, which must find the bug.
+//! switches to another file; lines with `+` directly after it go to the end of that file. `engine:`,
+//! `medium:` and `profile:` are arguments of `everdram crashtest`. `by: kill` selects killed servers, where
+//! the lab cannot decide; `by: teeth` selects the workloads of `crates/lab/examples/teeth.rs`, which must
+//! find the bug.
 //! `excused:` says why it may survive.
 
 use std::path::Path;
@@ -36,6 +37,7 @@ pub(super) struct Mutant {
     pub(super) name: String,
     pub(super) engine: Option<String>,
     pub(super) medium: Option<String>,
+    pub(super) profile: Option<String>,
     pub(super) by: By,
     pub(super) excused: Option<String>,
     /// What the bug loses.
@@ -142,6 +144,7 @@ fn parse(text: &str) -> Result<Vec<Mutant>, String> {
             "file" => (file, begins) = (value, true),
             "engine" => mutant.engine = Some(value),
             "medium" => mutant.medium = Some(value),
+            "profile" => mutant.profile = Some(value),
             "by" if value == "kill" => mutant.by = By::Kill,
             "by" if value == "teeth" => mutant.by = By::Teeth,
             "excused" => mutant.excused = Some(value),

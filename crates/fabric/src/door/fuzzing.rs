@@ -1,21 +1,28 @@
-//! A door without threads, for fuzzing (feature `fuzzing`): a client that sends and writes what it likes, and
-//! the loop that serves it, turn by turn on the caller's thread.
+//! A door without threads, for fuzzing (feature `fuzzing`): guests that send and write what they like, and
+//! the loop that serves them, turn by turn on the caller's thread.
 
 use super::turned::TurnedDoor;
 use super::{Settings, StartError};
+use crate::PoolId;
 use crate::inside::{Network, Port};
-use crate::link::{Event, Link};
-use crate::wire::{self, Head, INLINE_BYTES, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX};
-use everdram::Store;
+use crate::link::{Conn, Event, Link};
+use crate::wire::{
+    self, BY_CLIENT, Head, INLINE_BYTES, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX,
+};
+use everdram::engine::Engine;
+use everdram::landing::{Grant, Landing, PAGE_BYTES, slot};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// What a stranger does.
+/// What a guest does.
+#[derive(Clone, Debug)]
 pub enum Step<'a> {
-    /// Sends bytes as they are.
+    /// Sends bytes as they are, unless they happen to be a message that sums up.
     Bytes(&'a [u8]),
     /// Sends a message that sums up.
     Message {
-        /// Chooses the kind.
+        /// Chooses the kind; see [`KINDS`].
         kind: u8,
         /// Value bytes, expiry, grant, sum and place.
         fields: [u64; 5],
@@ -24,10 +31,130 @@ pub enum Step<'a> {
         /// A body; what is too long is cut off.
         body: &'a [u8],
     },
-    /// Writes these bytes so far behind the address of the last grant.
-    Write(u64, &'a [u8]),
-    /// Asks for the last grant to be fulfilled by these bytes.
-    Done(&'a [u8]),
+    /// Writes any bytes, so far behind the address of a grant that it was told at any time.
+    Write(usize, u64, &'a [u8]),
+    /// Writes what a grant is for, or the part of that from one offset to another.
+    Fulfil(usize, &'a [u8], [usize; 2]),
+    /// Says that it has written what a grant is for.
+    Done(usize),
+}
+
+/// Kinds of requests, by number.
+pub const KINDS: [&str; 8] = [
+    "hello", "get", "probe", "put", "prepare", "delete", "done", "part",
+];
+const KINDS_SENT: [Kind; KINDS.len()] = [
+    Kind::Hello,
+    Kind::Get,
+    Kind::Probe,
+    Kind::Put,
+    Kind::Prepare,
+    Kind::Delete,
+    Kind::Done,
+    Kind::Part,
+];
+
+/// A grant that a guest was told.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Whether it is for a slot of the landing area.
+    pub by_client: bool,
+    /// As in the reply.
+    pub number: u64,
+    /// As in the reply.
+    pub nonce: u64,
+    /// Of a slot; otherwise 0.
+    pub generation: u64,
+    /// What it is for.
+    pub key: Vec<u8>,
+    /// What it is for.
+    pub value_bytes: u64,
+    /// What it is for.
+    pub expires_at_ms: u64,
+    target: (u64, u64),
+}
+
+impl Told {
+    /// As the store gave it, where the slots of the landing area begin at `first`.
+    #[must_use]
+    pub fn grant(&self, first: u64) -> Grant {
+        Grant {
+            number: self.number as u32,
+            offset: first + self.number * PAGE_BYTES,
+            bytes: slot::bytes(self.key.len(), self.value_bytes),
+            generation: self.generation,
+            nonce: self.nonce,
+        }
+    }
+
+    /// The bytes that make the put of a value, which is `text` over and over.
+    fn bytes(&self, text: &[u8]) -> Vec<u8> {
+        let text: &[u8] = if text.is_empty() { b"." } else { text };
+        let value = text.iter().copied().cycle();
+        let value: Vec<u8> = value.take(self.value_bytes as usize).collect();
+        let mut bytes = value.clone();
+        if self.by_client {
+            let grant = self.grant(0);
+            slot::encode(&mut bytes, &grant, &self.key, &value, self.expires_at_ms);
+        }
+        bytes
+    }
+}
+
+/// A request, as far as its effect goes.
+#[derive(Clone, Debug)]
+pub enum Asked {
+    /// Of a value, until some time.
+    Put(Vec<u8>, Vec<u8>, u64),
+    /// Of a key.
+    Delete(Vec<u8>),
+    /// Of a key.
+    Get(Vec<u8>),
+    /// Of a key.
+    Probe(Vec<u8>),
+    /// Of a slot of the landing area.
+    Prepare,
+    /// Of the slot with this number, in this generation.
+    Arrived(u64, u64),
+    /// It changes nothing that a slot or a key could show.
+    Other,
+}
+
+/// What came of a request.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The request.
+    pub asked: Asked,
+    /// How it ended.
+    pub status: Status,
+    /// Value bytes of the reply.
+    pub value_bytes: u64,
+    /// The body of the reply.
+    pub body: Vec<u8>,
+    /// The grant that it tells.
+    pub told: Option<Told>,
+}
+
+/// What a guest has heard.
+#[derive(Clone, Debug, Default)]
+pub struct Heard {
+    /// Replies, in order.
+    pub answers: Vec<Answer>,
+    /// Requests without a reply, if the connection was closed.
+    pub lost: Option<Vec<Asked>>,
+}
+
+/// A connection, as the client has it.
+pub struct Guest {
+    port: Port,
+    conn: Conn,
+    sequence: u32,
+    /// Every grant that it was told.
+    pub told: Vec<Told>,
+    asked: HashMap<u32, (Asked, Head, Vec<u8>)>,
+    /// What it wrote, by the key of the memory: what lies in memory of the door.
+    written: HashMap<u64, Vec<u8>>,
+    is_closed: bool,
 }
 
 /// A door of one loop.
@@ -37,142 +164,274 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A door over `store`.
+    /// A door over an engine, and the landing area below it.
     ///
     /// # Errors
     /// The engine has no session left.
-    pub fn new(store: &Store, settings: Settings) -> Result<Bench, StartError> {
+    pub fn new(
+        engine: Arc<dyn Engine>,
+        landing: Option<Arc<Landing>>,
+        settings: Settings,
+    ) -> Result<Bench, StartError> {
         let network = Network::new();
-        Ok(Bench {
-            door: TurnedDoor::new(store, &network, settings)?,
-            network,
-        })
+        let hello = wire::hello(PoolId([7; 16]), "nothing survives");
+        let door = TurnedDoor::over((engine, landing, hello), &network, settings)?;
+        Ok(Bench { door, network })
     }
 
-    fn turn(&mut self) {
+    /// Carries out what was sent.
+    ///
+    /// # Panics
+    /// The link fails.
+    pub fn turn(&mut self) {
         let turned = self.door.turn(Duration::ZERO);
         assert!(turned.is_ok(), "a link of this process has failed");
     }
 
-    /// Connects, takes these steps, and closes. Returns the number of replies.
+    /// Connects.
     ///
     /// # Panics
-    /// If the door breaks a promise: a request without a reply on an open connection, a reply to nothing or
-    /// one that does not verify, or a connection that is not forgotten.
-    pub fn run<'a>(&mut self, steps: impl Iterator<Item = Step<'a>>) -> usize {
+    /// The link fails, or the loop has ended.
+    pub fn connect(&mut self) -> Guest {
         let mut port = Port::new();
         let conn = port.connect(&self.network, 64);
         self.door.hear(Duration::ZERO);
         self.turn();
         let opened = port.wait(Some(Duration::ZERO), &mut Vec::new());
         assert!(opened.is_ok(), "a link of this process has failed");
-        let (mut grant, mut replies) = (None, 0);
-        let mut sequence = 0;
-        for step in steps {
-            sequence += 1;
-            let mut is_answered = false;
-            match step {
-                Step::Bytes(bytes) => {
-                    // What is left of a message that sums up is a request, too.
-                    is_answered = wire::read(bytes).is_some_and(|message| !message.head.is_reply);
-                    let _closed = port.send(conn, &[bytes]);
-                }
-                Step::Message {
-                    kind,
-                    fields: [value_bytes, expires_at_ms, grant, sum, place],
-                    key,
-                    body,
-                } => {
-                    const KINDS: [Kind; 8] = [
-                        Kind::Hello,
-                        Kind::Get,
-                        Kind::Probe,
-                        Kind::Put,
-                        Kind::Prepare,
-                        Kind::Delete,
-                        Kind::Done,
-                        Kind::Part,
-                    ];
-                    let head = Head {
-                        value_bytes,
-                        expires_at_ms,
-                        grant,
-                        sum,
-                        place,
-                        ..Head::request(KINDS[usize::from(kind) % KINDS.len()], sequence)
-                    };
-                    let key = key.get(..KEY_BYTES_MAX).unwrap_or(key);
-                    let body = body.get(..INLINE_BYTES).unwrap_or(body);
-                    let bytes = head.to_bytes(key, body);
-                    let _closed = port.send(conn, &[&bytes, key, wire::zeros(key), body]);
-                    is_answered = true;
-                }
-                Step::Write(behind, bytes) => {
-                    if let Some((head, key)) = grant {
-                        let head: Head = head;
-                        let target = (head.place.wrapping_add(behind), key);
-                        let _closed = port.write(conn, bytes, target);
-                    }
-                }
-                Step::Done(bytes) => {
-                    if let Some((head, key)) = grant.take() {
-                        let _closed = port.write(conn, bytes, (head.place, key));
-                        let done = Head {
-                            grant: head.grant,
-                            sum: wire::slot_sum(head.sum, bytes),
-                            ..Head::request(Kind::Done, sequence)
-                        };
-                        let _closed = port.send(conn, &[&done.to_bytes(&[], &[])]);
-                        is_answered = true;
-                    }
-                }
-            }
-            self.turn();
-            let mut events = Vec::new();
-            let waited = port.wait(Some(Duration::ZERO), &mut events);
-            assert!(waited.is_ok(), "a link of this process has failed");
-            let (mut is_closed, before) = (false, replies);
-            for event in events {
-                match event {
-                    Event::Message(_, buffer) => {
-                        let bytes = port.message(&buffer);
-                        let message = wire::read(bytes).filter(|message| message.head.is_reply);
-                        let Some(message) = message else {
-                            panic!("a reply that does not verify: {}", bytes.escape_ascii());
-                        };
-                        replies += 1;
-                        let body = bytes.get(message.body).unwrap_or_default();
-                        if message.head.kind == Kind::Hello && message.head.status == Status::Ok {
-                            assert_eq!(body, self.door.hello(), "what a Hello is answered");
-                            assert!(wire::read_hello(body).is_some());
-                        }
-                        if message.head.kind == Kind::Prepare && message.head.status == Status::Ok {
-                            assert!(message.head.value_bytes <= VALUE_BYTES_MAX as u64);
-                            let key = wire::first_word(body);
-                            grant = key.map(|key| (message.head, key));
-                        }
-                        let _closed = port.give_back(buffer, true);
-                    }
-                    Event::Closed(_) => is_closed = true,
-                    Event::Opened
-                    | Event::Written(_)
-                    | Event::Told(..)
-                    | Event::Committed(..)
-                    | Event::Read(..) => {}
-                }
-            }
-            if is_closed {
-                break;
-            }
-            assert_eq!(
-                replies - before,
-                usize::from(is_answered),
-                "replies to a step"
-            );
+        Guest {
+            port,
+            conn,
+            sequence: 0,
+            told: Vec::new(),
+            asked: HashMap::new(),
+            written: HashMap::new(),
+            is_closed: false,
         }
-        port.close(conn);
+    }
+
+    /// Takes in what has come for a guest. Call it after a [`Bench::turn`]: then every request has its reply.
+    ///
+    /// # Panics
+    /// If the door breaks a promise: a request without a reply on an open connection, a reply to nothing or
+    /// one that does not verify, a put of what does not sum up.
+    pub fn listen(&mut self, guest: &mut Guest) -> Heard {
+        let (mut heard, mut events) = (Heard::default(), Vec::new());
+        let waited = guest.port.wait(Some(Duration::ZERO), &mut events);
+        assert!(waited.is_ok(), "a link of this process has failed");
+        for event in events {
+            match event {
+                Event::Message(_, buffer) => {
+                    let bytes = guest.port.message(&buffer).to_vec();
+                    let _closed = guest.port.give_back(buffer, true);
+                    let answer = self.answer(guest, &bytes);
+                    guest.told.extend(answer.told.clone());
+                    heard.answers.push(answer);
+                }
+                Event::Closed(_) => guest.is_closed = true,
+                Event::Opened
+                | Event::Written(_)
+                | Event::Committed(..)
+                | Event::Told(..)
+                | Event::Read(..) => {}
+            }
+        }
+        if guest.is_closed {
+            let lost = guest.asked.drain().map(|(_, (asked, ..))| asked);
+            heard.lost = Some(lost.collect());
+        }
+        assert!(guest.asked.is_empty(), "a request has no reply");
+        heard
+    }
+
+    fn answer(&self, guest: &mut Guest, bytes: &[u8]) -> Answer {
+        let message = wire::read(bytes).filter(|message| message.head.is_reply);
+        let Some(message) = message else {
+            panic!("a reply that does not verify: {}", bytes.escape_ascii());
+        };
+        let head = message.head;
+        let asked = guest.asked.remove(&head.sequence);
+        let Some((asked, request, key)) = asked.filter(|(_, request, _)| request.kind == head.kind)
+        else {
+            panic!("a reply to nothing: {head:?}");
+        };
+        let body = bytes.get(message.body).unwrap_or_default().to_vec();
+        let is_done = head.status == Status::Ok;
+        let mut told = None;
+        match (head.kind, &asked) {
+            (Kind::Hello, _) if is_done => {
+                assert_eq!(body, self.door.hello(), "what a Hello is answered");
+                assert!(wire::read_hello(&body).is_some());
+            }
+            (Kind::Prepare, _) if is_done => {
+                assert!(head.value_bytes <= VALUE_BYTES_MAX as u64);
+                assert_eq!(head.value_bytes, request.value_bytes);
+                let word = |at| body.get(at..).and_then(wire::first_word);
+                told = word(0).map(|area| Told {
+                    by_client: request.place == BY_CLIENT,
+                    number: head.grant,
+                    nonce: head.sum,
+                    generation: word(8).unwrap_or(0),
+                    key,
+                    value_bytes: head.value_bytes,
+                    expires_at_ms: request.expires_at_ms,
+                    target: (head.place, area),
+                });
+            }
+            (Kind::Done, Asked::Put(_, value, _)) if is_done => {
+                let told = guest.told.iter();
+                let mut told = told.filter(|told| !told.by_client && told.number == request.grant);
+                let nonce = told.next().map(|told| told.nonce);
+                let sum = nonce.map(|nonce| wire::slot_sum(nonce, value));
+                assert_eq!(sum, Some(request.sum), "a put of what does not sum up");
+            }
+            (Kind::Done, Asked::Other) => assert!(!is_done, "a put without a grant"),
+            _ => {}
+        }
+        Answer {
+            asked,
+            status: head.status,
+            value_bytes: head.value_bytes,
+            body,
+            told,
+        }
+    }
+
+    /// Closes the connection of a guest. Returns its requests without a reply: they may have happened.
+    ///
+    /// # Panics
+    /// The link fails.
+    pub fn hang_up(&mut self, mut guest: Guest) -> Vec<Asked> {
+        guest.port.close(guest.conn);
         self.turn();
-        assert_eq!(self.door.connections(), 0, "a connection is not forgotten");
-        replies
+        guest.asked.into_values().map(|(asked, ..)| asked).collect()
+    }
+
+    /// Connections that the door has.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.door.connections()
+    }
+}
+
+impl Guest {
+    /// Takes a step. Nothing is carried out before the next [`Bench::turn`], but bytes are written.
+    pub fn act(&mut self, step: &Step<'_>) {
+        match *step {
+            Step::Bytes(bytes) => {
+                if wire::read(bytes).is_none() {
+                    let _closed = self.port.send(self.conn, &[bytes]);
+                }
+            }
+            Step::Message {
+                kind,
+                fields: [value_bytes, expires_at_ms, grant, sum, place],
+                key,
+                body,
+            } => {
+                let head = Head {
+                    value_bytes,
+                    expires_at_ms,
+                    grant,
+                    sum,
+                    place,
+                    ..Head::request(KINDS_SENT[usize::from(kind) % KINDS.len()], 0)
+                };
+                self.ask(head, key, body);
+            }
+            Step::Write(number, behind, bytes) => {
+                if let Some(told) = self.told.get(number).cloned() {
+                    let (address, area) = told.target;
+                    self.write((address.wrapping_add(behind), area), bytes);
+                }
+            }
+            Step::Fulfil(number, text, [from, to]) => {
+                if let Some(told) = self.told.get(number).cloned() {
+                    let bytes = told.bytes(text);
+                    let from = from.min(bytes.len());
+                    let part = &bytes[from..to.clamp(from, bytes.len())];
+                    let (address, area) = told.target;
+                    self.write((address + from as u64, area), part);
+                }
+            }
+            Step::Done(number) => {
+                if let Some(told) = self.told.get(number).cloned() {
+                    let sum = match told.by_client {
+                        true => told.generation,
+                        false => wire::slot_sum(told.nonce, &self.landed(&told)),
+                    };
+                    let head = Head {
+                        grant: told.number,
+                        sum,
+                        place: u64::from(told.by_client),
+                        ..Head::request(Kind::Done, 0)
+                    };
+                    self.ask(head, &[], &[]);
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, head: Head, key: &[u8], body: &[u8]) {
+        self.sequence += 1;
+        let head = Head {
+            sequence: self.sequence,
+            ..head
+        };
+        let key = key.get(..KEY_BYTES_MAX).unwrap_or(key);
+        let body = body.get(..INLINE_BYTES).unwrap_or(body);
+        let bytes = head.to_bytes(key, body);
+        let sent = self
+            .port
+            .send(self.conn, &[&bytes, key, wire::zeros(key), body]);
+        if sent.is_err() {
+            return;
+        }
+        let asked = match head.kind {
+            Kind::Get => Asked::Get(key.to_vec()),
+            Kind::Probe => Asked::Probe(key.to_vec()),
+            Kind::Put => Asked::Put(key.to_vec(), body.to_vec(), head.expires_at_ms),
+            Kind::Delete => Asked::Delete(key.to_vec()),
+            Kind::Prepare if head.place == BY_CLIENT => Asked::Prepare,
+            Kind::Done if head.place == BY_CLIENT => Asked::Arrived(head.grant, head.sum),
+            Kind::Done => {
+                let mut told = self.told.iter();
+                let told = told.find(|told| !told.by_client && told.number == head.grant);
+                told.map_or(Asked::Other, |told| {
+                    Asked::Put(told.key.clone(), self.landed(told), told.expires_at_ms)
+                })
+            }
+            Kind::Hello | Kind::Prepare | Kind::Part => Asked::Other,
+        };
+        self.asked
+            .insert(self.sequence, (asked, head, key.to_vec()));
+    }
+
+    fn write(&mut self, target: (u64, u64), bytes: &[u8]) {
+        let mut events = Vec::new();
+        let written = self.port.write(self.conn, bytes, target);
+        if written.is_err() || self.port.wait(Some(Duration::ZERO), &mut events).is_err() {
+            return;
+        }
+        let is_written = events
+            .iter()
+            .any(|event| matches!(event, Event::Written(true)));
+        self.is_closed |= events.iter().any(|event| matches!(event, Event::Closed(_)));
+        if is_written {
+            let memory = self.written.entry(target.1).or_default();
+            let (from, end) = (target.0 as usize, target.0 as usize + bytes.len());
+            memory.resize(memory.len().max(end), 0);
+            memory[from..end].copy_from_slice(bytes);
+        }
+    }
+
+    /// What lies in the memory of a grant, which the door has zeroed once.
+    fn landed(&self, told: &Told) -> Vec<u8> {
+        let memory = self.written.get(&told.target.1);
+        let from = told.target.0 as usize;
+        let there = memory.and_then(|memory| memory.get(from..));
+        let mut landed = there.unwrap_or_default().to_vec();
+        landed.resize(told.value_bytes as usize, 0);
+        landed
     }
 }

@@ -5,6 +5,8 @@ use super::{Settings, Shared, StartError};
 use crate::inside::{Ear, Network};
 use crate::link::{Link, LinkError, Listen};
 use everdram::Store;
+use everdram::engine::Engine;
+use everdram::landing::Landing;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,13 +30,24 @@ impl TurnedDoor {
         network: &Network,
         settings: Settings,
     ) -> Result<TurnedDoor, StartError> {
+        let engine = Arc::clone(store.engine());
+        let over = (engine, store.landing(), super::hello(store));
+        TurnedDoor::over(over, network, settings)
+    }
+
+    /// A door over an engine with the landing area below it, and what it answers to a Hello.
+    pub(super) fn over(
+        (engine, landing, hello): (Arc<dyn Engine>, Option<Arc<Landing>>, Vec<u8>),
+        network: &Network,
+        settings: Settings,
+    ) -> Result<TurnedDoor, StartError> {
         let port: Box<dyn Link> = Box::new(network.port());
         #[cfg(feature = "modelled")]
         let clock = port.clock();
         let shared = Arc::new(Shared {
-            engine: Arc::clone(store.engine()),
-            hello: super::hello(store),
-            landing: store.landing(),
+            engine,
+            hello,
+            landing,
             settings,
             mailboxes: vec![Mailbox::new(port.waker())],
             connections: AtomicU64::new(0),

@@ -23,6 +23,9 @@ impl BulletSession {
         read_own(self, stripe)?;
         let before = into.as_ref().map_or(0, |into| into.len());
         loop {
+            // Whoever knows of what counts as later than a change of several keys must not be shown a key as it
+            // was before that, also if it ends meanwhile (see [`crate::landing`]).
+            self.pass_publisher(stripe);
             let found = self.read_once(hash, stripe, key, into.as_deref_mut());
             looks!();
             // Without this check, a reader could see half a batch. The reader looks at the stripe's state
@@ -34,6 +37,13 @@ impl BulletSession {
             if let Some(into) = &mut into {
                 into.truncate(before);
             }
+        }
+    }
+
+    /// Waits while another session is publishing a batch with keys of the stripe.
+    #[inline]
+    fn pass_publisher(&self, stripe: StripeId) {
+        if self.is_being_published(stripe) {
             let mut backoff = Backoff::new();
             while self.is_being_published(stripe) {
                 backoff.wait();

@@ -109,6 +109,9 @@ impl DstoreSession {
         read_own(self, stripe)?;
         let before = wanted.as_ref().map_or(0, |(into, _)| into.len());
         loop {
+            // Whoever knows of what counts as later than a change of several keys must not be shown a key as it
+            // was before that, also if it ends meanwhile (see [`crate::landing`]).
+            self.pass_publisher(stripe);
             let again = wanted
                 .as_mut()
                 .map(|(into, part)| (&mut **into, part.clone()));
@@ -123,6 +126,13 @@ impl DstoreSession {
             if let Some((into, _)) = &mut wanted {
                 into.truncate(before);
             }
+        }
+    }
+
+    /// Waits while another session is publishing a batch with keys of the stripe.
+    #[inline]
+    fn pass_publisher(&self, stripe: StripeId) {
+        if self.is_being_published(stripe) {
             let mut backoff = Backoff::new();
             while self.is_being_published(stripe) {
                 backoff.wait();

@@ -81,7 +81,7 @@ pub(crate) fn landed(
     engine: &Arc<dyn Recovered>,
 ) -> Result<Arc<Landing>, Error> {
     let session = || Arc::clone(engine).session();
-    landing::open(pool, options.landing_bytes, [session()?, session()?])
+    landing::open(pool, options, [session()?, session()?])
 }
 
 /// The engine of an open pool, recovered, without background threads.

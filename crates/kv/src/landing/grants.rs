@@ -103,14 +103,15 @@ impl Granter {
     fn prepare_at(&mut self, page: u32, pages: u32, key: &[u8], value_bytes: u64, expires: u64) {
         let landing = &*self.landing;
         let secret = landing.pool.secret();
+        let generation = landing.generation.fetch_add(1, Ordering::Relaxed) + 1;
         let line = Line {
             pages,
-            nonce: rand::random(),
+            nonce: landing.nonce(generation),
             value_bytes,
             expires_at_ms: expires,
             key_bytes: key.len() as u32,
             key_sum: secret.sum(key),
-            generation: landing.generation.fetch_add(1, Ordering::Relaxed) + 1,
+            generation,
         };
         landing.table.raise(bucket_of(line.key_sum));
         let at = landing.area.line_at(page);

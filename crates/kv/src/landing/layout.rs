@@ -20,7 +20,7 @@
 //! back.
 
 use crate::error::{Error, corrupt};
-use everdram_pm::{OWNER_REQUIRED, Pool, Region, Secret, assert_layout};
+use everdram_pm::{Lane, OWNER_REQUIRED, Pool, Region, Secret, assert_layout};
 use std::mem::offset_of;
 use std::ops::Range;
 
@@ -150,11 +150,6 @@ impl Area {
         Some(Area { at, pages })
     }
 
-    /// Offset of the head.
-    pub(super) fn head_at(self) -> u64 {
-        self.at
-    }
-
     /// Offset of the line of a page.
     pub(super) fn line_at(self, page: u32) -> u64 {
         self.at + LINE_BYTES + u64::from(page) * LINE_BYTES
@@ -186,6 +181,18 @@ impl Area {
         bytes
     }
 
+    /// Makes the head, durably. Its first word comes when the rest is durable, so that no crash leaves a head
+    /// that looks damaged.
+    pub(super) fn make_head(self, lane: &mut Lane, secret: &Secret) {
+        let head = self.head(secret);
+        let dirty = lane.store(self.at + 8, &head[8..]);
+        let flushed = lane.flush(dirty);
+        let ordered = lane.fence(flushed);
+        let dirty = lane.publish(self.at, word_at(&head, 0), &ordered);
+        let flushed = lane.flush(dirty);
+        let _ordered = lane.fence(flushed);
+    }
+
     /// Whether the pool has this area's head; `false`: it has none yet, since the process ended before.
     ///
     /// # Errors
@@ -193,10 +200,13 @@ impl Area {
     pub(super) fn has_head(self, pool: &Pool) -> Result<bool, Error> {
         let mut found = [0; 64];
         pool.region().load(self.at, &mut found);
-        if found == self.head(pool.secret()) {
+        let head = self.head(pool.secret());
+        if found == head {
             return Ok(true);
         }
-        match found.iter().all(|&byte| byte == 0) {
+        // A crash while it was made leaves some of its words, but never the first.
+        let is_begun = |at: usize| [0, word_at(&head, at)].contains(&word_at(&found, at));
+        match word_at(&found, 0) == 0 && (8..64).step_by(8).all(is_begun) {
             true => Ok(false),
             false => Err(corrupt(
                 self.at,

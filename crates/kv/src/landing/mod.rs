@@ -51,7 +51,9 @@
 //! What arrives for one of their keys while they are under way counts as later than they. So whoever knows
 //! of it must not see another key as it was before: otherwise the change would be both earlier and later. A
 //! batch or transaction locks its keys, has readers of them wait, and then looks for what has arrived; if
-//! something has, it begins anew ([`EngineSession::set_late`]). If no grant was told when it began it need
+//! something has, it begins anew ([`EngineSession::set_late`]). A reader sees that it has to wait by a mark at
+//! which it looks before the key as well as after it: what it has read between the two is as it was before
+//! the change, and the mark may be gone by then. If no grant was told when it began it need
 //! not look: a granter waits for the ends of such calls before it tells ([`Granter::commit`]). The caller of
 //! that holds no submitted writes, for which those calls might wait.
 //!
@@ -114,6 +116,8 @@ pub struct Landing {
     barrier: Barrier,
     /// The last generation.
     generation: AtomicU64,
+    /// Nonces are drawn from it, so that a run of the crash lab can be repeated.
+    seed: Option<u64>,
     /// For words that are cleared.
     lane: Mutex<Lane>,
     /// The session for arrivals that no caller applies. `None` once the store is closed.
@@ -154,6 +158,7 @@ impl Landing {
     fn new(
         pool: Arc<Pool>,
         area: Area,
+        seed: Option<u64>,
         [own, reader]: [Box<dyn EngineSession>; OWN_SESSIONS],
     ) -> Landing {
         Landing {
@@ -163,6 +168,7 @@ impl Landing {
             blind_calls: Calls::default(),
             barrier: Barrier::new(),
             generation: AtomicU64::new(0),
+            seed,
             lane: Mutex::new(pool.lane()),
             own: Mutex::new(Some(own)),
             reader: Mutex::new(Some(reader)),
@@ -253,6 +259,14 @@ impl Landing {
         let ordered = lane.fence(flushed);
         let _durable = self.pool.wait(ordered.lsn())?;
         Ok(())
+    }
+
+    /// The nonce of a grant.
+    fn nonce(&self, generation: u64) -> u64 {
+        match self.seed {
+            Some(seed) => self.pool.secret().sum_words([seed, generation, 0]),
+            None => rand::random(),
+        }
     }
 
     fn check_range(&self, offset: u64, bytes: u64) -> Result<(), Error> {

@@ -12,6 +12,7 @@ use super::{Landing, LandingStats, OWN_SESSIONS, with};
 use crate::engine::EngineSession;
 use crate::engine::damage::{Damage, Doubt, tolerate};
 use crate::error::{Error, corrupt};
+use crate::options::Options;
 use crate::stats::Finding;
 use everdram_pm::{Lane, Lsn, Pool};
 use std::sync::Arc;
@@ -64,20 +65,23 @@ pub(crate) fn check_medium(pool: &Pool) -> Result<(), Error> {
 /// [`EngineSession::put_now`], but for an engine that has no room yet: then the arrival stays.
 pub(crate) fn open(
     pool: Arc<Pool>,
-    bytes: u64,
+    options: &Options,
     own: [Box<dyn EngineSession>; OWN_SESSIONS],
 ) -> Result<Arc<Landing>, Error> {
     let mut lane = pool.lane();
     let area = match area_of(&pool)? {
         Some(area) => area,
-        None => create(&pool, bytes)?,
+        None => create(&pool, options.landing_bytes)?,
     };
     if !area.has_head(&pool)? {
-        let dirty = lane.store(area.head_at(), &area.head(pool.secret()));
-        let flushed = lane.flush(dirty);
-        let _ordered = lane.fence(flushed);
+        area.make_head(&mut lane, pool.secret());
     }
-    let landing = Arc::new(Landing::new(Arc::clone(&pool), area, own));
+    let landing = Arc::new(Landing::new(
+        Arc::clone(&pool),
+        area,
+        options.fixed_seed(),
+        own,
+    ));
     enter_all(&landing, &mut lane)?;
     with(&landing.own, |own| match landing.complete(Keys::All, own) {
         // The next operation for the key tries again.

@@ -224,11 +224,17 @@ impl ViperSession {
                 },
             };
             let edited = manner == Manner::Edited;
-            if Stripes::is_word_locked(word) && self.is_unsettled(stripe, word, edited) {
+            let is_unsettled =
+                Stripes::is_word_locked(word) && self.is_unsettled(stripe, word, edited);
+            // A change of several keys has ended meanwhile: who knows of what counts as later than it (see
+            // [`crate::landing`]) must not be shown this key as it was before.
+            let has_settled = Stripes::is_word_publishing(earlier)
+                && !self.engine.stripes.held_by(stripe, self.id);
+            if is_unsettled || has_settled {
                 if let Some(into) = &mut into {
                     into.truncate(before);
                 }
-                self.give_way(stripe, word)?;
+                self.give_way(stripe, if is_unsettled { word } else { earlier })?;
                 continue;
             }
             // A reader of several edited words may have seen some before an edit and some after it.

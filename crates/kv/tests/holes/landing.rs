@@ -449,10 +449,16 @@ fn an_area_is_made_once_and_where_it_can_be() {
     options.medium = MediumChoice::Auto;
     let refused = Store::open(file.path(), &options).err();
     assert!(refused.is_none_or(|refused| refused.to_string().contains("durable at the fence")));
-    // All of the head is missing: the process ended while it made the area.
-    let mut unfinished = Frozen::take(&bed.path());
+    // All of the head is missing, or all but some words behind the first: the process ended, or power failed,
+    // while the area was made.
+    let made = Frozen::take(&bed.path());
     let start = bed.open().landing().unwrap().slots().start as usize - 4096;
-    unfinished.image_mut()[start..start + 64].fill(0);
-    unfinished.lay(&bed.path());
-    assert_eq!(bed.open().landing().unwrap().stats().pages_free, 1);
+    for kept in [0..0, 16..24, 56..64, 8..64] {
+        let mut unfinished = made.clone();
+        let kept = start + kept.start..start + kept.end;
+        let lost = (start..start + 64).filter(|at| !kept.contains(at));
+        lost.for_each(|at| unfinished.image_mut()[at] = 0);
+        unfinished.lay(&bed.path());
+        assert_eq!(bed.open().landing().unwrap().stats().pages_free, 1);
+    }
 }

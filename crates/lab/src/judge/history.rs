@@ -34,6 +34,9 @@ pub struct Entry {
 
 /// Numbers of sessions for each process: those of the second process begin here, and so forth.
 pub const SESSIONS: u32 = 100;
+/// Calls beside a session, such as those of remote clients, have numbers of their own: in steps of this from
+/// its number on.
+pub const BESIDE: u32 = 1000 * SESSIONS;
 
 impl Entry {
     /// Whether it was refused, and so never happened.
@@ -102,7 +105,7 @@ fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, O
         }
     };
     let outcome = match call {
-        Call::Put(key, value, expires) => {
+        Call::Put(key, value, expires) | Call::Remote(key, value, expires, _) => {
             set(*key, Some((*value, *expires)));
             Outcome::Was(seen(state, *key).is_some())
         }
@@ -186,6 +189,8 @@ fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, O
         Call::Scan(_) | Call::Range(..) | Call::RandomKey => Outcome::Done,
         Call::Tend
         | Call::Turn(_)
+        | Call::Late(_)
+        | Call::Hangup(_)
         | Call::Reclaim
         | Call::Checkpoint
         | Call::Advance(_)

@@ -16,6 +16,15 @@ pub type Expiry = u64;
 pub enum Call {
     /// Stores a value.
     Put(Key, ValueId, Expiry),
+    /// A remote client stores a value: it asks for a grant and writes its slot of the landing area, which is
+    /// all that it takes. It ends when that is durable, which may be within a [`Call::Late`]. Where there is
+    /// no landing area, a put.
+    Remote(Key, ValueId, Expiry, Fate),
+    /// What a remote client wrote arrives late. If its put has not ended, the rest comes and is made durable;
+    /// otherwise all of it comes once more, also if its connection has ended. The number picks the client.
+    Late(u32),
+    /// The connection of a remote client ends, and its grant is released. The number picks the client.
+    Hangup(u32),
     /// Reads a value.
     Get(Key),
     /// Removes a key.
@@ -78,6 +87,17 @@ pub enum Call {
     Leave,
 }
 
+/// How far the write of a remote client comes at first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// It is durable, which acknowledges it.
+    Durable,
+    /// And the client tells the server.
+    Told,
+    /// So many percent of its pieces have arrived, and none is durable for certain.
+    Part(u8),
+}
+
 /// The offset of the word to which `by` is added: the first word of the value, or the second.
 #[must_use]
 pub fn word_of(by: u64) -> usize {
@@ -99,6 +119,8 @@ impl Call {
             self,
             Call::Kill
                 | Call::Reopen
+                | Call::Late(_)
+                | Call::Hangup(_)
                 | Call::Tend
                 | Call::Turn(_)
                 | Call::Reclaim
@@ -125,6 +147,7 @@ impl Call {
     pub fn values_mut(&mut self) -> Vec<&mut ValueId> {
         match self {
             Call::Put(_, value, _)
+            | Call::Remote(_, value, ..)
             | Call::Swap(_, value)
             | Call::Append(_, value)
             | Call::Overwrite(_, _, value)

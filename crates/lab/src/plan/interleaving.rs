@@ -33,8 +33,8 @@ enum Of {
 }
 
 use Kind::{
-    Add, Batch, Checkpoint, Clear, Delete, Get, Guarded, Leave, Many, Put, RandomKey, Reclaim,
-    Scan, Tend, Turn,
+    Add, Batch, Checkpoint, Clear, Delete, Exec, Get, Guarded, Leave, Many, Put, RandomKey,
+    Reclaim, Scan, Tend, Turn,
 };
 use Of::{One, Other};
 
@@ -98,6 +98,19 @@ const GLEANING: [Pattern; 4] = [
     [&[(Delete, One), (Get, One)], &[(Turn, One), (Checkpoint, One)], &[(Turn, One)]],
 ];
 
+/// Remote clients, who write, go on late, or leave, between calls for the same keys.
+#[rustfmt::skip]
+const REMOTE: [Pattern; 8] = [
+    [&[(Put, One), (Leave, One), (Put, One)], &[(Get, One), (Delete, One)], &[(Put, One)]],
+    [&[(Delete, One)], &[(Put, One), (Leave, One)], &[(Get, One), (Leave, One)]],
+    [&[(Batch, One)], &[(Put, One), (Put, Other)], &[(Many, One), (Get, One)]],
+    [&[(Exec, One)], &[(Put, One), (Put, Other)], &[(Get, Other), (Get, One)]],
+    [&[(Get, One), (Get, One)], &[(Put, One), (Leave, One)], &[(Put, One)]],
+    [&[(Many, One)], &[(Put, One), (Put, Other)], &[(Delete, One)]],
+    [&[(Leave, One), (Put, One)], &[(Put, One), (Delete, One)], &[(Get, One)]],
+    [&[(Put, One), (Get, One)], &[(Put, One), (Get, One)], &[(Delete, One), (Leave, One)]],
+];
+
 /// The stops of the sessions, and their calls.
 pub(crate) fn draw(
     mix: &Mix,
@@ -154,6 +167,7 @@ fn patterned(mix: &Mix, random: &mut StdRng, values: &mut Values) -> Vec<(u32, C
         Profile::Fixed => &EDITS,
         Profile::Batch => &BATCHES,
         Profile::Narrow => &GLEANING,
+        Profile::Remote => &REMOTE,
         _ => &PATTERNS,
     };
     let patterns = match random.random::<bool>() {

@@ -3,7 +3,7 @@
 //! Most runs have a mix of their own (swarm testing): some kinds of calls never come, some come often, and
 //! there are few keys. Two calls that are rare elsewhere then often follow each other.
 
-use super::call::{Call, Exec, Key, Reach, ValueId, Values};
+use super::call::{Call, Exec, Fate, Key, Reach, ValueId, Values};
 use super::profile::{Profile, VALUE_FIXED};
 use super::weights;
 use super::weights::{Kind, Weights};
@@ -35,6 +35,8 @@ const REMOVALS_ONE_IN: u32 = 8;
 const LENGTHS: [Range<usize>; 4] = [0..24, 90..130, 350..420, 440..900];
 /// Least calls of a run for each key.
 const CALLS_A_KEY: usize = 4;
+/// Remote clients of whom a call may mean one.
+const CLIENTS: u32 = 8;
 /// A batch has several keys.
 const KEYS_MIN: usize = 2;
 
@@ -53,7 +55,18 @@ fn stays(profile: Profile, kind: Kind) -> bool {
     match profile {
         Profile::Order => matches!(kind, Kind::Put | Kind::Scan),
         Profile::Objects => matches!(kind, Kind::Put | Kind::Append),
+        Profile::Remote => matches!(kind, Kind::Put | Kind::Leave),
         _ => kind == Kind::Put,
+    }
+}
+
+/// How far the write of a remote client comes at first: in a third of cases nobody acknowledges it.
+fn fate(random: &mut StdRng) -> Fate {
+    match random.random_range(0..6) {
+        0..3 => Fate::Durable,
+        3 => Fate::Told,
+        4 => Fate::Part(100),
+        _ => Fate::Part(random.random_range(0..100)),
     }
 }
 
@@ -113,7 +126,9 @@ impl Mix {
         // Values of one length fill blocks of one kind.
         let length = random.random::<bool>().then(|| self.length(random));
         let mut calls: Vec<Call> = Vec::new();
-        if random.random_range(0..FULL_ONE_IN) == 0 {
+        // What has arrived in a full pool cannot be applied, and so not be shown.
+        let may_be_full = self.profile != Profile::Remote;
+        if may_be_full && random.random_range(0..FULL_ONE_IN) == 0 {
             let each = self.profile.capacity() / self.profile.keys() as u64;
             for key in 0..self.profile.keys() as Key {
                 let bytes = each * random.random_range(FULL_PERCENT) / 100;
@@ -190,6 +205,12 @@ impl Mix {
             values.make(bytes, salt)
         };
         match kind {
+            Kind::Put if self.profile == Profile::Remote && salt % 4 > 0 => Call::Remote(
+                key,
+                value(random, values),
+                self.expiry(random, now),
+                fate(random),
+            ),
             Kind::Put => Call::Put(key, value(random, values), self.expiry(random, now)),
             Kind::Get if self.profile == Profile::Objects && salt % 4 > 0 => {
                 Call::Part(key, self.place(random), random.random_range(0..1500))
@@ -238,6 +259,13 @@ impl Mix {
             Kind::Advance => Call::Advance(random.random_range(1..60)),
             Kind::Kill => Call::Kill,
             Kind::Reopen => Call::Reopen,
+            Kind::Leave if self.profile == Profile::Remote && salt % 16 > 0 => {
+                let client = random.random_range(0..CLIENTS);
+                match salt % 3 {
+                    0 => Call::Hangup(client),
+                    _ => Call::Late(client),
+                }
+            }
             Kind::Leave => Call::Leave,
         }
     }
@@ -337,12 +365,14 @@ impl Mix {
                 0..90 => VALUE_FIXED as usize,
                 _ => random.random_range(0..100),
             },
-            Profile::Threads if pick < 40 => VALUE_FIXED as usize,
+            // What lies in a slot is of the length of its next grant.
+            Profile::Threads | Profile::Remote if pick < 40 => VALUE_FIXED as usize,
             Profile::Variable
             | Profile::Batch
             | Profile::Narrow
             | Profile::Order
             | Profile::Objects
+            | Profile::Remote
             | Profile::Threads => match pick {
                 0..5 => 0,
                 5..80 => random.random_range(1..150),

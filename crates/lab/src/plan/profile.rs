@@ -57,11 +57,14 @@ pub enum Profile {
     /// A pool of few blocks with a log below: keys leave, come back by reads and writes, and segments are
     /// cleaned; for engines with two tiers.
     Tiers,
+    /// Clients that write into a landing area of the pool, whole or not, late or never, while sessions use
+    /// the same keys.
+    Remote,
 }
 
 impl Profile {
     /// All of them. Those that find most come first.
-    pub const ALL: [Profile; 12] = [
+    pub const ALL: [Profile; 13] = [
         Profile::Threads,
         Profile::Fixed,
         Profile::Variable,
@@ -74,6 +77,7 @@ impl Profile {
         Profile::Order,
         Profile::Objects,
         Profile::Tiers,
+        Profile::Remote,
     ];
 
     /// Those of an engine.
@@ -82,6 +86,7 @@ impl Profile {
         let fits = |profile: &Profile| match profile {
             Profile::Order | Profile::Objects => engine == EngineKind::Dstore,
             Profile::Tiers => engine == EngineKind::Tiered,
+            Profile::Remote => matches!(engine, EngineKind::Viper | EngineKind::Bullet),
             _ => true,
         };
         Profile::ALL.into_iter().filter(fits).collect()
@@ -102,6 +107,7 @@ impl Profile {
             Profile::Order => "order",
             Profile::Objects => "objects",
             Profile::Tiers => "tiers",
+            Profile::Remote => "remote",
             Profile::Threads => "threads",
         }
     }
@@ -112,7 +118,7 @@ impl Profile {
         match self {
             Profile::Growth => 24,
             Profile::Threads => 5,
-            Profile::Objects => 4,
+            Profile::Objects | Profile::Remote => 4,
             Profile::Tiers => 12,
             _ => 8,
         }
@@ -139,7 +145,7 @@ impl Profile {
             // Longer than a block: such a key is in pieces together with its value.
             (Profile::Large, 0) => LONG_KEY,
             // Other profiles have one such key, if there is room for it.
-            (Profile::Growth | Profile::Narrow | Profile::Tiers, _) => 2,
+            (Profile::Growth | Profile::Narrow | Profile::Tiers | Profile::Remote, _) => 2,
             (_, key) if usize::from(key) + 1 == self.keys() => LONG_KEY,
             (Profile::Variable, key) if key % 3 == 0 => 40,
             _ => 2,
@@ -199,7 +205,7 @@ impl Profile {
     #[must_use]
     pub fn capacity(self) -> u64 {
         match self {
-            Profile::Growth | Profile::Large => 160 << 10,
+            Profile::Growth | Profile::Large | Profile::Remote => 160 << 10,
             Profile::Tiers => 96 << 10,
             _ => 128 << 10,
         }

@@ -23,7 +23,7 @@
 //! Empty lines and lines that begin with `#` are comments. Reading checks everything: keys and sessions
 //! against the profile, lengths against limits.
 
-use super::call::{Call, Exec, Key, Reach, ValueId, Values};
+use super::call::{Call, Exec, Fate, Key, Reach, ValueId, Values};
 use super::profile::Profile;
 pub use super::words::TextError;
 use super::words::Words;
@@ -135,6 +135,16 @@ fn call_text(call: &Call) -> String {
     match call {
         Call::Put(key, value, 0) => format!("put k{key} v{value}"),
         Call::Put(key, value, until) => format!("put k{key} v{value} until {until}"),
+        Call::Remote(key, value, until, fate) => {
+            let fate = match fate {
+                Fate::Durable => "durable".into(),
+                Fate::Told => "told".into(),
+                Fate::Part(percent) => format!("part {percent}"),
+            };
+            format!("remote k{key} v{value} until {until} {fate}")
+        }
+        Call::Late(client) => format!("late {client}"),
+        Call::Hangup(client) => format!("hangup {client}"),
         Call::Get(key) => format!("get k{key}"),
         Call::Delete(key) => format!("delete k{key}"),
         Call::Swap(key, value) => format!("swap k{key} v{value}"),
@@ -322,6 +332,9 @@ impl Reading {
                 };
                 Call::Put(key, value, until)
             }
+            "remote" => self.remote(words)?,
+            "late" => Call::Late(words.small_number("`late N`")?),
+            "hangup" => Call::Hangup(words.small_number("`hangup N`")?),
             "get" => Call::Get(self.key(words)?),
             "delete" => Call::Delete(self.key(words)?),
             "swap" => Call::Swap(self.key(words)?, self.stored(words)?),
@@ -368,12 +381,31 @@ impl Reading {
             "reopen" => Call::Reopen,
             "leave" => Call::Leave,
             _ => {
-                let known = "put, get, delete, swap, take, append, add, many, probe, scan, range, random, guarded, exec, \
+                let known = "put, remote, late, hangup, get, delete, swap, take, append, add, many, probe, scan, range, random, guarded, exec, \
                              exec-all, exec-clear, batch, pipeline, slow, advance, clear, tend, turn, reclaim, checkpoint, kill, \
                              reopen or leave";
                 return Err(words.defect(known));
             }
         })
+    }
+
+    fn remote(&self, words: &mut Words<'_>) -> Result<Call, TextError> {
+        let expected = "`remote kN vN until N`, and `durable`, `told` or `part N`, N percent";
+        let (key, value) = (self.key(words)?, self.stored(words)?);
+        if words.next() != Some("until") {
+            return Err(words.defect(expected));
+        }
+        let until = words.number(expected)?;
+        let fate = match words.next() {
+            Some("durable") => Fate::Durable,
+            Some("told") => Fate::Told,
+            Some("part") => match words.number(expected)? {
+                percent @ 0..=100 => Fate::Part(percent as u8),
+                _ => return Err(words.defect(expected)),
+            },
+            _ => return Err(words.defect(expected)),
+        };
+        Ok(Call::Remote(key, value, until, fate))
     }
 
     fn key(&self, words: &mut Words<'_>) -> Result<Key, TextError> {

@@ -1,5 +1,6 @@
 //! A session that makes calls. Each is recorded when it begins and when it returns.
 
+use super::clients::Clients;
 use super::process::{Process, perform};
 use super::recorder::Recorder;
 use super::schedule::linger;
@@ -25,23 +26,39 @@ pub(crate) struct Caller<'a> {
     pub(crate) process: &'a Process,
     /// Background work that calls may ask for, from several sessions at once.
     pub(crate) work: &'a Mutex<Vec<Job>>,
+    pub(crate) clients: &'a Clients,
+    /// Decides how the writes of remote clients are cut.
+    pub(crate) seed: u64,
+}
+
+/// What callers share.
+#[derive(Clone, Copy)]
+pub(crate) struct Common<'a> {
+    pub(crate) recorder: &'a Arc<Recorder>,
+    pub(crate) process: &'a Process,
+    pub(crate) work: &'a Mutex<Vec<Job>>,
+    pub(crate) clients: &'a Clients,
 }
 
 /// Puts, and removals where there is no value.
 type Parts = [(Key, Option<ValueId>)];
 
 impl<'a> Caller<'a> {
-    pub(crate) fn new(
-        plan: &Plan,
-        name: u32,
-        (recorder, process, work): (&'a Arc<Recorder>, &'a Process, &'a Mutex<Vec<Job>>),
-    ) -> Caller<'a> {
+    pub(crate) fn new(plan: &Plan, name: u32, common: Common<'a>) -> Caller<'a> {
+        let Common {
+            recorder,
+            process,
+            work,
+            clients,
+        } = common;
         Caller {
             name,
             profile: plan.profile,
             recorder,
             process,
             work,
+            clients,
+            seed: plan.seed,
         }
     }
 
@@ -56,6 +73,9 @@ impl<'a> Caller<'a> {
     ) -> Result<(), Error> {
         match call {
             Call::Tend | Call::Reclaim | Call::Checkpoint => self.asked(call),
+            Call::Remote(..) if self.process.opened.landing().is_some() => self.remote(call),
+            Call::Late(client) => self.about(call, || self.late(*client)),
+            Call::Hangup(client) => self.about(call, || self.hangup(*client)),
             Call::Leave => {
                 let number = self.recorder.invoke(self.name, call);
                 *session = None;
@@ -73,6 +93,14 @@ impl<'a> Caller<'a> {
                 Ok(())
             }
         }
+    }
+
+    /// A call about a remote client. The answer says nothing.
+    fn about(&self, call: &Call, body: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        let number = self.recorder.invoke(self.name, call);
+        body()?;
+        self.recorder.ret(number, Outcome::Done);
+        Ok(())
     }
 
     fn open<'s>(
@@ -152,7 +180,13 @@ impl<'a> Caller<'a> {
                 Some(value) => Call::Put(key, value, 0),
                 None => Call::Delete(key),
             };
-            let number = self.recorder.invoke(self.name, &call);
+            // An arrival counts as later than what was submitted for its key and is not committed, and so as
+            // later than that alone: such calls are concurrent, and have no order.
+            let name = match self.process.opened.landing() {
+                Some(_) => self.clients.name(self.name),
+                None => self.name,
+            };
+            let number = self.recorder.invoke(name, &call);
             let bytes = self.profile.key(key);
             let outcome = match value {
                 Some(value) => session

@@ -1,9 +1,11 @@
 //! Runs a plan on a recorded pool: one process after the other, each on what the one before left.
 
 pub(super) mod caller;
+pub(super) mod clients;
 pub mod death;
 pub mod process;
 pub mod recorder;
+pub(super) mod remote;
 pub mod schedule;
 pub(super) mod threads;
 pub mod trace;
@@ -14,7 +16,8 @@ use crate::medium::image::Image;
 use crate::medium::outage::outage;
 use crate::plan::call::{Call, Outcome};
 use crate::plan::{CLOCK_START, Fault, Manner, Plan};
-use caller::{Caller, jobs};
+use caller::{Caller, Common, jobs};
+use clients::Clients;
 use death::mortal;
 use everdram::Error;
 use everdram::engine::EngineSession;
@@ -89,6 +92,7 @@ pub(crate) struct Driver<'a> {
     pub(crate) sessions: Vec<Session>,
     /// Background work that calls ask for.
     pub(crate) work: Mutex<Vec<Job>>,
+    pub(crate) clients: Clients,
     /// Processes that ended: the sessions of each have numbers of their own.
     pub(crate) killed: u32,
     /// Whether a process was started again after a failure of the disk.
@@ -151,6 +155,7 @@ pub(crate) fn drive(
         recorder,
         work: Mutex::new(jobs(&process)),
         process,
+        clients: Clients::default(),
         sessions: Vec::new(),
         killed: 0,
         was_struck: false,
@@ -242,6 +247,7 @@ impl Driver<'_> {
     /// A clock that had been set back is right again for the next process.
     fn begin_another(&mut self) {
         self.killed += 1;
+        self.clients.lose_connections();
         if matches!(self.plan.fault, Fault::Full(..)) {
             // Whoever starts a store makes room for it first.
             self.recorder.faults.room(u64::MAX);
@@ -285,8 +291,7 @@ impl Driver<'_> {
             _ => {
                 let mut open = self.place(session).take();
                 let name = self.name(session);
-                let caller =
-                    Caller::new(self.plan, name, (self.recorder, &self.process, &self.work));
+                let caller = Caller::new(self.plan, name, self.common());
                 let said = mortal(|| caller.call(&mut open, call));
                 *self.place(session) = open;
                 // The thread goes on to unwind.
@@ -295,6 +300,16 @@ impl Driver<'_> {
                     Ok(())
                 })
             }
+        }
+    }
+
+    /// What callers share.
+    pub(crate) fn common(&self) -> Common<'_> {
+        Common {
+            recorder: self.recorder,
+            process: &self.process,
+            work: &self.work,
+            clients: &self.clients,
         }
     }
 

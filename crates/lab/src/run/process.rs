@@ -8,6 +8,7 @@ use crate::plan::profile::Profile;
 use crate::plan::{CLOCK_START, Plan};
 use everdram::engine::{BatchOp, Change, EngineSession, Scope, Transaction};
 use everdram::lab::Opened;
+use everdram::landing::PAGE_BYTES;
 use everdram::options::Loading;
 use everdram::{EngineKind, Error, Options, Ticket};
 use everdram_pm::Pool;
@@ -18,6 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a pool with a data file has for metadata, besides.
 const METADATA_BYTES: u64 = 192 << 10;
+/// Pages of the landing area, where there is one: few, so that they are given again.
+const LANDING_PAGES: u64 = 4;
 
 /// A clock that only moves when it is asked to. It may be set back, as clocks of machines are; what had
 /// expired before stays expired.
@@ -91,6 +94,10 @@ impl Environment {
         if engine == EngineKind::Dstore {
             // Of the pool, a copy of all metadata, and room for a checkpoint of the longest key.
             options.max_bytes += METADATA_BYTES;
+        }
+        if profile == Profile::Remote && medium == Medium::Pmem {
+            options.landing_bytes = LANDING_PAGES * PAGE_BYTES;
+            options.max_bytes += (LANDING_PAGES + 1) * PAGE_BYTES;
         }
         if engine == EngineKind::Tiered {
             // Nearly every record leaves the pool as soon as its block is full. With more room there is some
@@ -366,7 +373,7 @@ fn attempt(
     numbers: &dyn Numbers,
 ) -> Result<Outcome, Error> {
     let outcome = match call {
-        Call::Put(key, value, expires) => {
+        Call::Put(key, value, expires) | Call::Remote(key, value, expires, _) => {
             let (key, value) = (profile.key(*key), numbers.bytes(*value));
             let (new, _) = session.put_now(&key, &value, *expires)?;
             Outcome::Was(!new)

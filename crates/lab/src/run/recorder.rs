@@ -25,6 +25,8 @@ pub type Yield = Arc<dyn Fn() + Send + Sync>;
 
 thread_local! {
     static CALL: Cell<Option<u32>> = const { Cell::new(None) };
+    /// Whether no other thread runs in between.
+    static IS_AT_ONCE: Cell<bool> = const { Cell::new(false) };
     /// Whether this thread does the store's own work.
     static IS_WORKING: Cell<bool> = const { Cell::new(false) };
 }
@@ -146,6 +148,19 @@ impl Recorder {
         body()
     }
 
+    /// Runs `body` while no other thread does anything.
+    pub fn at_once<T>(&self, body: impl FnOnce() -> T) -> T {
+        struct End;
+        impl Drop for End {
+            fn drop(&mut self) {
+                IS_AT_ONCE.set(false);
+            }
+        }
+        IS_AT_ONCE.set(true);
+        let _end = End;
+        body()
+    }
+
     /// Runs `body` without recording anything.
     pub fn unrecorded<T>(&self, body: impl FnOnce() -> T) -> T {
         self.unrecorded.store(true, Ordering::SeqCst);
@@ -196,7 +211,9 @@ impl Recorder {
     }
 
     fn turn(&self) {
-        if let Some(turn) = &self.turn {
+        if let Some(turn) = &self.turn
+            && !IS_AT_ONCE.get()
+        {
             turn();
         }
     }

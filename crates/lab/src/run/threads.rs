@@ -7,7 +7,7 @@
 //!
 //! The clock moves only while no session is within a call, so that each call has one time.
 
-use super::caller::{Caller, jobs};
+use super::caller::{Caller, Common, jobs};
 use super::death::{mortal, surviving};
 use super::process::Process;
 use super::recorder::Recorder;
@@ -95,7 +95,7 @@ impl Driver<'_> {
             plan: self.plan,
             recorder: self.recorder,
             process: &self.process,
-            work: &self.work,
+            common: self.common(),
             names: self.name(0),
             may_fail: matches!(self.plan.fault, Fault::Sync(_)) && !self.was_struck,
             clock: RwLock::new(()),
@@ -159,7 +159,7 @@ struct Shared<'a> {
     plan: &'a Plan,
     recorder: &'a Arc<Recorder>,
     process: &'a Process,
-    work: &'a Mutex<Vec<Job>>,
+    common: Common<'a>,
     /// The number of the first session in the history.
     names: u32,
     /// Whether the disk may fail.
@@ -194,8 +194,7 @@ impl Shared<'_> {
 
     /// The calls of a session.
     fn calls(&self, me: usize, calls: &[(u32, Call)], session: &mut Session) -> Result<(), String> {
-        let shared = (self.recorder, self.process, self.work);
-        let caller = Caller::new(self.plan, self.names + me as u32, shared);
+        let caller = Caller::new(self.plan, self.names + me as u32, self.common);
         let mine = calls.iter().filter(|(session, _)| *session as usize == me);
         let mut random = profile::random(self.plan.seed, 100 + u64::from(caller.name));
         for (_, call) in mine {

@@ -13,6 +13,7 @@ mod lines;
 mod outage;
 mod plan;
 mod recorder;
+mod remote;
 mod schedule;
 mod sectors;
 mod turns;

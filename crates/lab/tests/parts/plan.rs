@@ -1,7 +1,7 @@
 //! Plans: a seed in, the same run out.
 
 use everdram::EngineKind;
-use everdram_lab::call::Call;
+use everdram_lab::call::{Call, Fate};
 use everdram_lab::image::Medium;
 use everdram_lab::plan::CLOCK_START;
 use everdram_lab::plan::{Fault, Plan};
@@ -112,6 +112,31 @@ fn every_profile_draws_every_call() {
     for profile in Profile::ALL {
         for (number, is) in everywhere.into_iter().enumerate() {
             assert!(drawn(profile, is), "call {number} in {profile}");
+        }
+    }
+}
+
+/// Only one profile has a landing area.
+#[test]
+fn remote_clients_are_drawn_in_their_profile() {
+    let kinds: [IsCall; 5] = [
+        |call| matches!(call, Call::Remote(.., Fate::Durable)),
+        |call| matches!(call, Call::Remote(.., Fate::Told)),
+        |call| matches!(call, Call::Remote(.., Fate::Part(_))),
+        |call| matches!(call, Call::Late(_)),
+        |call| matches!(call, Call::Hangup(_)),
+    ];
+    for profile in Profile::ALL {
+        for (number, is) in kinds.into_iter().enumerate() {
+            let is_drawn = (0..20).any(|seed| {
+                let plan = Plan::draw(EngineKind::Viper, Medium::Pmem, profile, seed, 200);
+                plan.calls.iter().any(|(_, call)| is(call))
+            });
+            assert_eq!(
+                is_drawn,
+                profile == Profile::Remote,
+                "{number} in {profile}"
+            );
         }
     }
 }

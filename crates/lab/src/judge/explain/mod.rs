@@ -174,6 +174,12 @@ fn words(call: &Call, values: &Values) -> String {
         Call::Kill => "kill, open again".into(),
         Call::Reopen => "close, open again".into(),
         Call::Leave => "close the session".into(),
+        Call::Remote(key, stored, expires, fate) => {
+            let put = words(&Call::Put(*key, *stored, *expires), values);
+            format!("a remote client: {put} ({fate:?})")
+        }
+        Call::Late(client) => format!("what remote client {client} wrote arrives late"),
+        Call::Hangup(client) => format!("the connection of remote client {client} ends"),
     }
 }
 
