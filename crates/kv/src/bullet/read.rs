@@ -23,8 +23,8 @@ impl BulletSession {
         read_own(self, stripe)?;
         let before = into.as_ref().map_or(0, |into| into.len());
         loop {
-            // Whoever knows of what counts as later than a change of several keys must not be shown a key as it
-            // was before that, also if it ends meanwhile (see [`crate::landing`]).
+            // Whoever knows of what counts as later than a change of several keys must not be shown a key as
+            // it was before that, also if it ends meanwhile (see [`crate::landing`]).
             self.pass_publisher(stripe);
             let found = self.read_once(hash, stripe, key, into.as_deref_mut());
             looks!();

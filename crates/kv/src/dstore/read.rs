@@ -109,8 +109,8 @@ impl DstoreSession {
         read_own(self, stripe)?;
         let before = wanted.as_ref().map_or(0, |(into, _)| into.len());
         loop {
-            // Whoever knows of what counts as later than a change of several keys must not be shown a key as it
-            // was before that, also if it ends meanwhile (see [`crate::landing`]).
+            // Whoever knows of what counts as later than a change of several keys must not be shown a key as
+            // it was before that, also if it ends meanwhile (see [`crate::landing`]).
             self.pass_publisher(stripe);
             let again = wanted
                 .as_mut()
