@@ -53,7 +53,8 @@
 //! batch or transaction locks its keys, has readers of them wait, and then looks for what has arrived; if
 //! something has, it begins anew ([`EngineSession::set_late`]). A reader sees that it has to wait by a mark
 //! at which it looks before the key as well as after it: what it has read between the two is as it was before
-//! the change, and the mark may be gone by then. If no grant was told when it began it need not look: a granter waits for the ends of such calls before it tells ([`Granter::commit`]). The caller of
+//! the change, and the mark may be gone by then. If no grant was told when it began it need not look: a
+//! granter waits for the ends of such calls before it tells ([`Granter::commit`]). The caller of
 //! that holds no submitted writes, for which those calls might wait.
 //!
 //! # What readers need not do
