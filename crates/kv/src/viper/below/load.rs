@@ -115,7 +115,9 @@ pub(in crate::viper) fn load_recent(
     let loading = &below.loading;
     *loading.covers.write() = std::mem::take(&mut found.covers);
     let (mut rest, mut recent) = below.log.split_at(below.freed());
-    if below.is_read_at_open(viper) {
+    let is_at_once =
+        loading.manner == options::Loading::AtOpen || viper.read_only || viper.damage.is_some();
+    if is_at_once {
         rest.append(&mut recent);
         recent = std::mem::take(&mut rest);
     }
@@ -177,13 +179,6 @@ pub(in crate::viper) fn load_some(viper: &Arc<Viper>) -> Result<bool, Error> {
     outcome.map_err(|error| viper.halt(viper.at_path(error)))?;
     rest.truncate(at);
     Ok(true)
-}
-
-impl Below {
-    /// Whether an open reads all of the log before it returns.
-    pub(in crate::viper) fn is_read_at_open(&self, viper: &Viper) -> bool {
-        self.loading.manner == options::Loading::AtOpen || viper.read_only || viper.damage.is_some()
-    }
 }
 
 impl ViperSession {

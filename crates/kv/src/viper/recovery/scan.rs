@@ -96,13 +96,8 @@ pub(in crate::viper) fn scan_all(
     let blocks: Vec<u32> = viper.space.blocks.all().filter(is_read).collect();
     let threads = threads(options).min(blocks.len() / 64 + 1);
     if roles.is_none() {
-        // Without this room the index grows as records come, and reports then if memory is short. What is
-        // read of the log later must not delay the first answer: it comes to a table that grows.
-        let at_once = viper
-            .below
-            .as_ref()
-            .filter(|below| below.is_read_at_open(viper));
-        let below = at_once.map_or(0, |below| below.log.estimate());
+        // Without this room the index grows as records come, and reports then if memory is short.
+        let below = viper.below.as_ref().map_or(0, |below| below.log.estimate());
         let _ = viper.index.make_room(records_in(viper, &blocks) + below);
     }
     let next = AtomicUsize::new(0);
