@@ -4,16 +4,23 @@
 //! at once; a call that would exceed that waits for a reply first. Puts and removals of one key take effect
 //! in the order in which they were submitted.
 
+mod error;
 mod in_place;
+mod outcome;
 mod pending;
 mod replies;
+mod way;
+
+pub use error::ClientError;
+pub use outcome::{Done, Outcome, Probed, Ticket};
+pub use way::Way;
 
 use crate::identity::PoolId;
 use crate::inside::Network;
 use crate::libfabric::{self, Place};
 use crate::link::{Conn, Event, Link, LinkError};
 use crate::wire::{
-    self, BY_CLIENT, BY_CLIENT_TOLD, Head, IN_PLACE, INLINE_BYTES, KEY_BYTES_MAX, Kind, Status,
+    self, BY_CLIENT, BY_CLIENT_TOLD, Head, IN_PLACE, INLINE_BYTES, KEY_BYTES_MAX, Kind,
     VALUE_BYTES_MAX, zeros,
 };
 use in_place::Reading;
@@ -48,129 +55,6 @@ impl Default for ClientOptions {
             connect_timeout: Duration::from_secs(5),
         }
     }
-}
-
-/// A failed call.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// There is no libfabric on this machine.
-    #[error(transparent)]
-    Library(#[from] everdram_fabric_sys::LoadError),
-    /// The address does not parse.
-    #[error("`{0}` is no fabric address; write tcp://127.0.0.1:7700")]
-    Address(String),
-    /// The fabric says so.
-    #[error(transparent)]
-    Link(#[from] LinkError),
-    /// Nobody accepted in time, or the door refused the connection.
-    #[error("no door has accepted the connection: is `everdram serve --fabric` running there?")]
-    NoDoor,
-    /// The connection ended before the reply. A write may have happened or not; read to know.
-    #[error("the connection ended before the reply; a write may have happened or not")]
-    Unknown,
-    /// The key has no bytes, or too many.
-    #[error("key of {0} bytes: over a fabric, keys have 1 to {KEY_BYTES_MAX} bytes")]
-    KeyLength(usize),
-    /// The value has too many bytes.
-    #[error(
-        "value of {0} bytes: over a fabric, values have at most {VALUE_BYTES_MAX} bytes, and {INLINE_BYTES} with their request"
-    )]
-    ValueLength(usize),
-    /// The door has no memory that clients write durably by themselves.
-    #[error(
-        "this door does not offer this way: its pool has no landing area, or its fabric no durable writes, or \
-         none with immediate data"
-    )]
-    NotOffered,
-    /// The door refused the request.
-    #[error("{text}")]
-    Refused {
-        /// Why, for programs.
-        status: Status,
-        /// Why, and what to do.
-        text: String,
-    },
-}
-
-/// How a value travels.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Way {
-    /// With its request if it is short, else as RDMP-SA: the hybrid protocol.
-    #[default]
-    Auto,
-    /// With its request.
-    Inline,
-    /// Written by the client into memory of the server, which is asked to make it durable: RDMP-SA.
-    ServerAssisted,
-    /// Written durably by the client into persistent memory of the server, which takes no part in it and
-    /// learns of the value when somebody asks for it: RDMP-CC-ADP, with the check of the slot instead of the
-    /// 8 bytes behind it.
-    ClientCentric,
-    /// As [`Way::ClientCentric`], and then the server is asked to look: RDMP-CC-SA. One round trip more.
-    ClientCentricAsked,
-    /// As [`Way::ClientCentricAsked`], but the write itself tells the server to look, by immediate data:
-    /// RDMP-CC-Imm. One round trip less.
-    ClientCentricImmediate,
-}
-
-impl Way {
-    fn is_by_client(self) -> bool {
-        self.place() != 0
-    }
-
-    /// What a Prepare says of the way.
-    fn place(self) -> u64 {
-        match self {
-            Way::Auto | Way::Inline | Way::ServerAssisted => 0,
-            Way::ClientCentric | Way::ClientCentricAsked => BY_CLIENT,
-            Way::ClientCentricImmediate => BY_CLIENT_TOLD,
-        }
-    }
-}
-
-/// What is known of a key without its value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Probed {
-    /// Bytes of the value.
-    pub value_bytes: u64,
-    /// Absolute expiry in Unix milliseconds; 0 = never.
-    pub expires_at_ms: u64,
-}
-
-/// Names a submitted call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub(crate) u64);
-
-impl Ticket {
-    /// As a number, which no other ticket of its client has.
-    #[must_use]
-    pub fn number(self) -> u64 {
-        self.0
-    }
-}
-
-/// What a call came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The value is stored, durably as [`Client::acknowledgement`] says. It travelled this way.
-    Stored(Way),
-    /// The value of the key.
-    Found(Vec<u8>, Probed),
-    /// What is known of the key.
-    Probed(Probed),
-    /// There was no such key.
-    Absent,
-    /// The key is removed, durably.
-    Removed,
-}
-
-/// A submitted call that has ended.
-#[derive(Debug)]
-pub struct Done {
-    /// Its ticket.
-    pub ticket: Ticket,
-    /// What it came to.
-    pub outcome: Result<Outcome, ClientError>,
 }
 
 /// A client of a fabric door.

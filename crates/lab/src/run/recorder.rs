@@ -308,6 +308,7 @@ impl DiskTap for Recorder {
                 },
             },
             _ if !ok => return answer,
+            // Answered above.
             DiskEvent::Reserve { .. } => return answer,
             DiskEvent::Create { file, name } => DiskStep::Create {
                 file: file.0,

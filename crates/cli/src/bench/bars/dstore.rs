@@ -1,7 +1,7 @@
 //! The bars of the engine `dstore`: against bare loops on the same media, other settings of itself, `viper`
 //! and Redis, and how soon it is back after a kill.
 
-use super::Arguments;
+use super::{Arguments, ensure_bounds};
 use crate::bench::recovery;
 use crate::bench::store::{Store, ensure_directory};
 use crate::settings::usage;
@@ -116,14 +116,7 @@ fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
         seed: arguments.seed,
         groups: arguments.groups(&Group::ALL)?,
     };
-    if settings.records < 100
-        || settings.repeat == 0
-        || !(0.001..=3600.0).contains(&settings.seconds)
-    {
-        return Err(usage(
-            "--records: at least 100; --repeat: at least 1; --seconds: 0.001 to 3600",
-        ));
-    }
+    ensure_bounds(settings.records, settings.repeat, settings.seconds)?;
     if arguments.ops.is_some() {
         return Err(usage("--ops: not with --engine dstore; give --seconds"));
     }

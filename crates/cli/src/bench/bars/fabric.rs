@@ -1,7 +1,7 @@
 //! The bars of the fabric door: against the Redis door over loopback, and against HERD on a modelled network,
 //! as the figures of RDMP-KV measure it.
 
-use super::Arguments;
+use super::{Arguments, ensure_bounds};
 use crate::bench::figure::print_verdicts;
 use crate::bench::store::ensure_directory;
 use crate::settings::usage;
@@ -98,14 +98,7 @@ fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
     if arguments.ops.is_some() || arguments.file_dir.is_some() {
         return Err(usage("--ops and --file-dir: not with --door fabric"));
     }
-    if settings.records < 100
-        || settings.repeat == 0
-        || !(0.001..=3600.0).contains(&settings.seconds)
-    {
-        return Err(usage(
-            "--records: at least 100; --repeat: at least 1; --seconds: 0.001 to 3600",
-        ));
-    }
+    ensure_bounds(settings.records, settings.repeat, settings.seconds)?;
     Ok(settings)
 }
 

@@ -126,6 +126,16 @@ impl Host for Watcher {
     }
 }
 
+/// Whether there is enough to be measured, and it ends.
+fn ensure_bounds(records: u64, repeat: usize, seconds: f64) -> anyhow::Result<()> {
+    if records < 100 || repeat == 0 || !(0.001..=3600.0).contains(&seconds) {
+        return Err(usage(
+            "--records: at least 100; --repeat: at least 1; --seconds: 0.001 to 3600",
+        ));
+    }
+    Ok(())
+}
+
 impl Arguments {
     /// The groups that are asked for, of these.
     pub(super) fn groups<G: Copy + FromStr<Err = String>>(

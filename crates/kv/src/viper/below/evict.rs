@@ -3,8 +3,11 @@
 //! ```text
 //!  each record, under its key's lock: append ──> sync ──> swing each, under its key's lock ──> settle ──> free
 //! ```
+//! Until the log is settled, only the pool has what leaves: nothing of it is marked dead or freed before.
+//!
 //! No lock of a key is held while the log is written or synced. So a victim may change meanwhile; it is not
-//! swung then, and a DEL of the order that the log has follows it.
+//! swung then, and a DEL of the order that the log has follows it. Disk space for those is taken before the
+//! first swing, since from there on there is no way back.
 
 use super::{Below, Tail, bump};
 use crate::aof::{Order, Said, is_below};
