@@ -50,15 +50,16 @@ const LETTERS: usize = 100;
                   rdmp-9     YCSB A and B with 2 stores and 8 clients\n\
                   rdmp-10    puts and gets beside forca\n\
                   rdmp-11    puts by back end: viper, bullet, phash\n\n\
-                  Keys are asked for by a zipfian distribution of 0.99, of ndhedis-4 and of rdmp but rdmp-9 uniformly. Bullet's systems: volatile, phash and hikv-ht \
-                  are bounds; static, +lfr, +opt, +dyn and +wrc are its ladder, of which +wrc is all of it. DStore's: \
-                  volatile and inline are bounds; physical, +logical, +dipper and +oe are its ladder, of which +oe is all \
-                  of it; cow is +oe with copy-on-write checkpoints. RDMP-KV's are ways of a value to the store: ipoib (the \
-                  Redis door over loopback), herd, forca, rdmp-sa, rdmp-cc, rdmp-cc-read, rdmp-cc-sa; clients and servers take turns on one \
-                  thread, each with a clock of its own, so that the number of cores does not matter. They take turns in several rounds, each on a fresh \
-                  store; compare figures of one run with each other. Throughput and latency leave out the time in which a \
-                  worker was ready to run and had no core: on a machine of one's own there is none. By the clock stands \
-                  beside.\n\n\
+                  Keys are asked for by a zipfian distribution of 0.99, of ndhedis-4 and of rdmp but rdmp-9 uniformly. \
+                  Bullet's systems: volatile, phash and hikv-ht are bounds; static, +lfr, +opt, +dyn and +wrc are its \
+                  ladder, of which +wrc is all of it. DStore's: volatile and inline are bounds; physical, +logical, \
+                  +dipper and +oe are its ladder, of which +oe is all of it; cow is +oe with copy-on-write checkpoints. \
+                  RDMP-KV's are ways of a value to the store: ipoib (the Redis door over loopback), herd, forca, \
+                  rdmp-sa, rdmp-cc, rdmp-cc-imm, rdmp-cc-read, rdmp-cc-sa; clients and servers take turns on one thread, \
+                  each with a clock of its own, so that the number of cores does not matter. Systems take turns in \
+                  several rounds, each on a fresh store; compare figures of one run with each other. Throughput and \
+                  latency leave out the time in which a worker was ready to run and had no core: on a machine of one's \
+                  own there is none. By the clock stands beside.\n\n\
                   DStore's values lie on a data file. Ground a has it in memory, with a modelled disk; ground b on a \
                   disk, in the directory --data-dir, where the other stores of a build with --features rivals take part, \
                   and rocksdb-pm, which stands in for PMEM-RocksDB: its log is in memory. On ground c all is on the disk.\n\n\
@@ -109,8 +110,8 @@ pub(crate) struct Arguments {
     rounds: Option<usize>,
     /// Systems: of Bullet volatile, phash, hikv-ht, static, +lfr, +opt, +dyn, +wrc; of DStore volatile,
     /// inline, physical, +logical, +dipper, +oe, cow, and names of rivals; of NDHedis viper, tiered, and of
-    /// ndhedis-4 redis-always, redis-everysec; of RDMP-KV ipoib, herd, forca, rdmp-sa, rdmp-cc, rdmp-cc-read,
-    /// rdmp-cc-sa [default: those of the figure]
+    /// ndhedis-4 redis-always, redis-everysec; of RDMP-KV ipoib, herd, forca, rdmp-sa, rdmp-cc, rdmp-cc-imm,
+    /// rdmp-cc-read, rdmp-cc-sa [default: those of the figure]
     #[arg(long, value_delimiter = ',')]
     systems: Vec<String>,
     /// DStore, NDHedis: what stores lie on: a, b, c [default: a; with --data-dir those of the figure]
