@@ -84,6 +84,18 @@ const OF_TIERED: [&str; 9] = [
     "kv/src/viper/below/mod.rs: let shelf = Shelf::open(pool, &place, is_new).map_err(Error::of_pool)?;",
 ];
 
+/// What no run misses in a landing area, on memory. The words of one line persist in the order of their
+/// stores here, whatever lies between these: the rest of a head or of a grant, and then its first word. And a
+/// head that is lost is made again. What recovery makes durable is missed only if two processes end within
+/// a line's way from the caches; `kv/tests/moments/landing.rs` has tests of that, and of what hardware does
+/// that does not keep that order.
+const OF_LANDING: [&str; 4] = [
+    "kv/src/landing/layout.rs",
+    "kv/src/landing/recover.rs",
+    "kv/src/landing/grants.rs: let rest = self.lane.flush(dirty);",
+    "kv/src/landing/grants.rs: let ordered = self.lane.fence(bodies);",
+];
+
 /// Images after which the search for one mutant ends; `EVERDRAM_MUTATION_IMAGES` says otherwise.
 /// `EVERDRAM_MUTANTS`, a file name and a line or a part of these, restricts the search.
 const IMAGES: u64 = 100_000;
@@ -122,13 +134,7 @@ fn is_due(engine: EngineKind) -> bool {
 
 /// `least`: mutants that there are at least. `excused`: those that nobody has to notice, of which there are
 /// `most`.
-fn score(
-    engine: EngineKind,
-    medium: Medium,
-    least: usize,
-    excused: &'static [&'static str],
-    most: usize,
-) {
+fn score(engine: EngineKind, medium: Medium, least: usize, excused: &[&str], most: usize) {
     if !is_due(engine) {
         println!("{engine}, {medium}: not today; EVERDRAM_MUTATION=all asks for it");
         return;
@@ -188,7 +194,8 @@ fn score(
 
 #[test]
 fn nothing_can_be_left_out_of_viper_on_pmem() {
-    score(EngineKind::Viper, Medium::Pmem, 35, &OF_MEMORY, 10);
+    let excused = [&OF_MEMORY[..], &OF_LANDING].concat();
+    score(EngineKind::Viper, Medium::Pmem, 35, &excused, 20);
 }
 
 #[test]
@@ -198,7 +205,8 @@ fn nothing_can_be_left_out_of_viper_on_file() {
 
 #[test]
 fn nothing_can_be_left_out_of_bullet_on_pmem() {
-    score(EngineKind::Bullet, Medium::Pmem, 32, &OF_BULLET, 1);
+    let excused = [&OF_BULLET[..], &OF_LANDING].concat();
+    score(EngineKind::Bullet, Medium::Pmem, 32, &excused, 11);
 }
 
 #[test]

@@ -117,8 +117,8 @@ impl Granter {
         let at = landing.area.line_at(page);
         let bytes = line.to_bytes(secret, at);
         let dirty = self.lane.store(at + 8, &bytes[8..]);
-        let flushed = self.lane.flush(dirty);
-        flushed.join(&mut self.bodies);
+        let rest = self.lane.flush(dirty);
+        rest.join(&mut self.bodies);
         self.prepared.push(Live::new(page, line));
     }
 

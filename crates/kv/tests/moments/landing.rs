@@ -191,3 +191,58 @@ fn recovery_may_crash() -> Outcome {
         Ok(())
     })
 }
+
+/// A process is killed while it takes back the word of an arrival that it has applied. The next process finds
+/// the word taken back, perhaps in caches only; nothing that it does may be undone by a crash after that.
+#[test]
+fn what_only_caches_know_to_be_applied_is_made_durable() -> Outcome {
+    each_engine(|options| {
+        let place = Place::new(options);
+        let area = place.landing.clone().unwrap();
+        let given = grant(&area, b"key", b"value");
+        land(&area, &given, b"key", b"value");
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let (memory, killed) = (place.memory.clone(), found.clone());
+        place.memory.watch(Moment::Fence, move || {
+            let images = (memory.stored(), memory.durable());
+            killed.lock().unwrap().push(images);
+        });
+        place.session().get(b"key")?;
+        place.memory.unwatch();
+        let found = std::mem::take(&mut *found.lock().unwrap());
+        assert!(found.len() > 1, "the value and its word have fences");
+        for (stored, durable) in found {
+            let memory = Memory::found(stored.clone(), durable, options.max_bytes as usize);
+            let next = Place::recover_in(options, &stored, Arc::new(memory));
+            let next = next.map_err(|error| error.to_string())?;
+            next.session().delete(b"key");
+            has_none(&next.crash()?)?;
+        }
+        Ok(())
+    })
+}
+
+/// What was granted before a kill, and never written, does not meet what the next process grants in its
+/// pages: there a client may write what would verify for the earlier grant.
+#[test]
+fn grants_of_a_killed_process_are_taken_back_durably() -> Outcome {
+    each_engine(|options| {
+        let place = Place::new(options);
+        let area = place.landing.clone().unwrap();
+        let [first, second] = [b"one", b"two"].map(|key| grant(&area, key, b"value"));
+        assert_eq!((first.number, second.number), (0, 1));
+        let next = place.crash()?;
+        let area = next.landing.clone().unwrap();
+        let mut late = Vec::new();
+        slot::encode(&mut late, &second, b"two", b"value", 0);
+        let mut value = vec![0; 4096 + 1000];
+        let wide = grant(&area, b"key", &value);
+        assert!(wide.number == 0 && wide.bytes > 4096, "{wide:?}");
+        let mut before = Vec::new();
+        slot::encode(&mut before, &wide, b"key", b"", 0);
+        let at = (second.offset - wide.offset) as usize - before.len();
+        value[at..at + late.len()].copy_from_slice(&late);
+        land(&area, &wide, b"key", &value);
+        next.crash()?.holds(&one(b"key", &value))
+    })
+}

@@ -78,10 +78,6 @@ impl Memory {
     }
 
     /// The memory that a process finds after its predecessor was killed: caches have what was `stored`.
-    #[allow(
-        dead_code,
-        reason = "only the tests of the heap have processes after a kill"
-    )]
     pub(crate) fn found(stored: Vec<u8>, durable: Vec<u8>, capacity: usize) -> Memory {
         let memory = Memory::new(stored, capacity);
         let mut durable = durable;
