@@ -81,10 +81,10 @@ impl Verdict {
             "paper says | same shape? | measured | by the clock | section"
         });
         for verdict in verdicts {
-            let word = match verdict.holds {
-                Some(true) => "yes",
-                Some(false) => "no",
-                None => "not measured",
+            let (class, word) = match verdict.holds {
+                Some(true) => ("holds", "yes"),
+                Some(false) => ("differs", "no"),
+                None => ("open", "not measured"),
             };
             let measured = verdict.measured.iter();
             let by_clock = measured.clone().filter_map(|of| of.by_clock);
@@ -92,13 +92,14 @@ impl Verdict {
             let measured: Vec<String> = measured
                 .map(|of| format!("{} {:.2}", of.of, of.value))
                 .collect();
-            table.push([
+            let cells = [
                 verdict.says.clone(),
                 word.into(),
                 measured.join("; "),
                 by_clock.join("; "),
                 verdict.source.clone(),
-            ]);
+            ];
+            table.push_as(class, cells);
         }
         table
     }

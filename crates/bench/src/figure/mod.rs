@@ -281,6 +281,22 @@ impl Figure {
         }
     }
 
+    /// Where it is from: `figure 5 of Bullet (USENIX ATC 2018)`.
+    #[must_use]
+    pub fn source(&self) -> String {
+        format!(
+            "{} of {}",
+            self.place(),
+            self.paper().paper.replace('*', "")
+        )
+    }
+
+    /// What is not as in the paper, and why.
+    #[must_use]
+    pub fn differs(&self) -> Option<&str> {
+        Some(&*self.differs).filter(|text| !text.is_empty())
+    }
+
     /// What the paper measured, for what is not to be had here, if it prints that.
     #[must_use]
     pub fn printed(&self) -> Option<Table> {

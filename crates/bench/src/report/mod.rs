@@ -1,6 +1,7 @@
-//! The report: one page of HTML made of the rows of a comparison, and of nothing else.
+//! Reports: one page of HTML made of the rows of a comparison ([`html`]), or of those of the papers' figures
+//! ([`figures`]), and of nothing else.
 //!
-//! [`html`] is a pure function: the same rows give the same page, today or from a file next year. The page
+//! Both are pure functions: the same rows give the same page, today or from a file next year. The page
 //! asks for nothing from anywhere.
 //!
 //! everdram has one colour; others are grey, and empty where an answered write may be lost. The page can be
@@ -9,6 +10,7 @@
 #[cfg(test)]
 mod balance;
 mod chart;
+pub mod figures;
 mod page;
 #[cfg(test)]
 pub(crate) mod sample;
@@ -16,3 +18,5 @@ mod sections;
 
 pub(crate) use chart::Kind;
 pub use page::html;
+
+const STYLE: &str = include_str!("style.css");

@@ -1,15 +1,13 @@
 //! The page around the charts: what was measured, where, what came out in sentences, and how much the machine
 //! shook.
 
-use super::sections;
+use super::{STYLE, sections};
 use crate::compare::{Duels, Group, groups, of_suite, tables};
 use crate::row::{LEFT_OUT, Metric, Row, SERVERS};
 use crate::server;
 use crate::show::words::{bytes, count, escaped, percent};
 use crate::timing::Spread;
 use std::collections::BTreeSet;
-
-const STYLE: &str = include_str!("style.css");
 
 /// The report of a comparison.
 #[must_use]

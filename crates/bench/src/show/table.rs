@@ -178,9 +178,22 @@ impl Table {
 
     /// All of it as a part of a page that opens when it is asked for; nothing without rows.
     pub(crate) fn html(&self, title: &str) -> String {
-        if self.rows.is_empty() {
-            return String::new();
+        match self.rows.is_empty() {
+            true => String::new(),
+            false => format!(
+                "<details><summary>{}</summary>{}</details>",
+                escaped(title),
+                self.html_of_class("")
+            ),
         }
+    }
+
+    /// All of it as a part of a page; sentences may take several lines.
+    pub(crate) fn open_html(&self) -> String {
+        self.html_of_class("says")
+    }
+
+    fn html_of_class(&self, class: &str) -> String {
         let cell = |tag: &str, text: &str| format!("<{tag}>{}</{tag}>", escaped(text));
         let heads: String = self.heads.iter().map(|head| cell("th", head)).collect();
         let mut rows = String::new();
@@ -189,9 +202,8 @@ impl Table {
             rows.push_str(&format!("<tr class=\"{}\">{cells}</tr>\n", row.class));
         }
         format!(
-            "<details><summary>{}</summary><div class=\"wide\"><table><thead><tr>{heads}</tr></thead><tbody>{rows}\
-             </tbody></table></div></details>",
-            escaped(title)
+            "<div class=\"wide\"><table class=\"{class}\"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>\
+             </div>"
         )
     }
 }

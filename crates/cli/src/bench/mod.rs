@@ -5,6 +5,7 @@
 mod bars;
 mod compare;
 mod figure;
+mod figures;
 mod limits;
 mod recovery;
 mod report;
@@ -27,7 +28,8 @@ use crate::Outcome;
                   Servers over sockets:             everdram bench servers --dir .\n\
                   Everything, and a page of it:     everdram bench compare --quick --dir .\n\
                   A figure of Bullet's paper:       everdram bench figure bullet-5 --quick\n\
-                  A figure of DStore's paper:       everdram bench figure dstore-8 --quick",
+                  A figure of DStore's paper:       everdram bench figure dstore-8 --quick\n\
+                  All figures, and a page of them:  everdram bench figures --quick --data-dir .",
     after_help = "Exit codes: 0 measured; 1 it could not be measured, or a store answered wrongly; 2 usage."
 )]
 pub(crate) struct Arguments {
@@ -46,6 +48,7 @@ enum What {
     Compare(compare::Arguments),
     Report(report::Arguments),
     Figure(Box<figure::Arguments>),
+    Figures(figures::Arguments),
     #[command(hide = true)]
     Turn(compare::TurnArguments),
 }
@@ -60,6 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         What::Compare(arguments) => compare::run(arguments),
         What::Report(arguments) => report::run(arguments),
         What::Figure(arguments) => figure::run(arguments),
+        What::Figures(arguments) => figures::run(arguments),
         What::Turn(arguments) => compare::turn(arguments),
     }
 }
