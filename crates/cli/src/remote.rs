@@ -227,6 +227,9 @@ fn hello(client: &mut ClusterClient) -> anyhow::Result<Outcome> {
                 if connection.reads_in_place() {
                     println!("  long values are read in place");
                 }
+                if connection.borrows() {
+                    println!("  long values stay where they are written");
+                }
             }
             Err(error) => {
                 println!("  {error}");

@@ -84,6 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         // Before the pool has threads, and before a long recovery that would be for nothing.
         everdram_fabric::version().context("fabric door")?;
     }
+    let lends = settings.options.lend_bytes > 0;
     let asked = settings.options.durability;
     let store = pool::open(&settings.pool, settings.options, arguments.json)
         .with_context(|| format!("pool {}", settings.pool.display()))?;
@@ -103,6 +104,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
                 password: server.password(),
                 trusts_peers: settings.fabric_trusts_peers,
                 read_lease: settings.fabric_reads_in_place.then_some(READ_LEASE),
+                lends,
                 ..everdram_fabric::Settings::default()
             };
             Door::start(&store, &address, fabric)

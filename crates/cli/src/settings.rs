@@ -68,6 +68,11 @@ pub(crate) struct Layer {
     /// read whatever any may, so it needs --fabric-trust-peers; engine viper on pmem or emulated
     #[arg(long, env = "EVERDRAM_FABRIC_READ_IN_PLACE", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     fabric_read_in_place: Option<bool>,
+    /// Lend clients of the fabric up to so many bytes of free blocks, into which they write long values that
+    /// then stay there, without a copy. Who breaks the protocol can change a value of its own after it is
+    /// stored, so it needs --fabric-trust-peers; engine viper on pmem or emulated [default: 0]
+    #[arg(long, env = "EVERDRAM_FABRIC_LEND_BYTES", value_name = "SIZE")]
+    fabric_lend_bytes: Option<String>,
     /// Event loops; 0 = one for each core [default: 0]
     #[arg(long, env = "EVERDRAM_THREADS")]
     threads: Option<usize>,
@@ -199,6 +204,7 @@ impl Layer {
             fabric: self.fabric.or(lower.fabric),
             fabric_trust_peers: self.fabric_trust_peers.or(lower.fabric_trust_peers),
             fabric_read_in_place: self.fabric_read_in_place.or(lower.fabric_read_in_place),
+            fabric_lend_bytes: self.fabric_lend_bytes.or(lower.fabric_lend_bytes),
             threads: self.threads.or(lower.threads),
             password,
             password_file,
@@ -271,7 +277,11 @@ impl Layer {
         set(&mut options.max_bytes, size(self.max_bytes.as_deref())?);
         set(&mut options.chunk_bytes, size(self.chunk_bytes.as_deref())?);
         set(&mut options.log_bytes, size(self.log_bytes.as_deref())?);
-        options.keep_room = self.fabric_read_in_place.unwrap_or(false);
+        set(
+            &mut options.lend_bytes,
+            size(self.fabric_lend_bytes.as_deref())?,
+        );
+        options.keep_room = self.fabric_read_in_place.unwrap_or(false) || options.lend_bytes > 0;
         set(
             &mut options.landing_bytes,
             size(self.landing_bytes.as_deref())?,

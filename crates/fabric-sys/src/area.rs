@@ -9,6 +9,7 @@ use crate::{Conn, Error};
 use everdram_pm::Window;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Memory that peers may write and read while it is exposed.
@@ -84,6 +85,8 @@ impl Bytes {
 struct Exposed {
     region: Region,
     memory: Bytes,
+    /// Where in it the area begins.
+    from: usize,
     /// Who was told the key.
     conn: Conn,
 }
@@ -151,30 +154,33 @@ impl Areas {
             Some(place) => self.retired.swap_remove(place).memory,
             None => Bytes::Own(Memory::new(whole, 4096)?),
         };
-        self.register(conn, memory, bytes, Access::ReadWrite)
+        self.register(conn, memory, 0..bytes, Access::ReadWrite)
     }
 
-    pub(crate) fn expose_window(
+    pub(crate) fn expose_part(
         &mut self,
         conn: Conn,
         window: &Arc<Window>,
+        part: Range<usize>,
         access: Access,
     ) -> Result<Area, Error> {
         let memory = Bytes::Pool(window.clone());
-        self.register(conn, memory, window.len(), access)
+        self.register(conn, memory, part, access)
     }
 
-    /// Registers the first `bytes` bytes of memory (at least one), and keeps it.
+    /// Registers a part of memory (at least one byte), and keeps the memory.
     fn register(
         &mut self,
         conn: Conn,
         memory: Bytes,
-        bytes: usize,
+        part: Range<usize>,
         access: Access,
     ) -> Result<Area, Error> {
-        let at = memory.address();
+        let (from, bytes) = (part.start, part.len());
         let registered = bytes.max(1);
-        assert!(registered <= memory.len());
+        let end = from.checked_add(registered);
+        assert!(end.is_some_and(|end| end <= memory.len()));
+        let at = memory.address().wrapping_add(from);
         let flags = match &memory {
             Bytes::Own(_) => 0,
             Bytes::Pool(_) => self.window_flags,
@@ -182,8 +188,8 @@ impl Areas {
         for attempt in 0.. {
             self.numbers += 1;
             let wanted = self.key(self.numbers);
-            // SAFETY: the memory has as many bytes (asserted) and is kept until the region and then all
-            // endpoints of its time are closed; `Port` drops its endpoints before its areas.
+            // SAFETY: the memory has as many bytes from there (asserted) and is kept until the region and
+            // then all endpoints of its time are closed; `Port` drops its endpoints before its areas.
             let outcome = unsafe {
                 self.domain
                     .register(at, registered, access.flags(), flags, wanted)
@@ -204,6 +210,7 @@ impl Areas {
                     let exposed = Exposed {
                         region,
                         memory,
+                        from,
                         conn,
                     };
                     self.exposed.insert(self.numbers, exposed);
@@ -236,9 +243,21 @@ impl Areas {
             region,
             memory,
             conn,
+            from: _,
         }) = exposed
         {
             drop(region);
+            // A window that waits for a connection may have had any number of areas of it.
+            let is_same = |other: &Bytes| match (&memory, other) {
+                (Bytes::Pool(one), Bytes::Pool(other)) => Arc::ptr_eq(one, other),
+                _ => false,
+            };
+            let mut retired = self.retired.iter_mut();
+            let same = retired.find(|other| other.conn == conn && is_same(&other.memory));
+            if let Some(same) = same {
+                same.newest = same.newest.max(newest);
+                return;
+            }
             self.retired.push(Retired {
                 memory,
                 conn,
@@ -277,17 +296,17 @@ impl Areas {
         let Some(exposed) = self.exposed.get(&area.number) else {
             return Err(outside);
         };
-        if end > area.bytes.min(exposed.memory.len()) {
+        if end > area.bytes {
             return Err(outside);
         }
-        exposed.memory.read_shared(at, into);
+        exposed.memory.read_shared(exposed.from + at, into);
         Ok(())
     }
 
     /// Copies what lies behind an area, from the first byte that no peer may reach.
     pub(crate) fn read_behind(&self, area: &Area, into: &mut [u8]) {
         if let Some(exposed) = self.exposed.get(&area.number) {
-            exposed.memory.read_shared(area.bytes, into);
+            exposed.memory.read_shared(exposed.from + area.bytes, into);
         }
     }
 }

@@ -15,6 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -380,7 +381,27 @@ impl Port {
         window: &Arc<Window>,
         access: Access,
     ) -> Result<Area, Error> {
-        self.areas.expose_window(conn, window, access)
+        self.expose_part(conn, window, 0..window.len(), access)
+    }
+
+    /// As [`Port::expose_window`], of these bytes of the window. However many parts of one window a
+    /// connection is given and loses, the window is kept once.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Panics
+    ///
+    /// If the window does not have all of these bytes.
+    pub fn expose_part(
+        &mut self,
+        conn: Conn,
+        window: &Arc<Window>,
+        part: Range<usize>,
+        access: Access,
+    ) -> Result<Area, Error> {
+        self.areas.expose_part(conn, window, part, access)
     }
 
     /// Messages and writes of a connection that the provider has not finished. Whoever does not take in what

@@ -12,6 +12,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -25,6 +26,8 @@ enum Memory {
     Own(Vec<u8>),
     Pool {
         window: Arc<Window>,
+        /// Of the window.
+        part: Range<usize>,
         access: Access,
         lane: Lane,
     },
@@ -53,10 +56,20 @@ impl Adapter {
         self.add(Memory::Own(vec![0; bytes]))
     }
 
-    /// Memory of a pool under a new key.
-    pub(crate) fn expose_window(&mut self, window: &Arc<Window>, access: Access) -> u64 {
+    /// A part of a window of a pool under a new key.
+    ///
+    /// # Panics
+    /// If the window does not have it.
+    pub(crate) fn expose_part(
+        &mut self,
+        window: &Arc<Window>,
+        part: Range<usize>,
+        access: Access,
+    ) -> u64 {
+        assert!(part.start <= part.end && part.end <= window.len());
         self.add(Memory::Pool {
             window: Arc::clone(window),
+            part,
             access,
             lane: window.pool().lane(),
         })
@@ -92,16 +105,17 @@ impl Adapter {
             },
             Memory::Pool {
                 window,
+                part,
                 access,
                 lane,
             } => {
                 let may = matches!(access, Access::Write | Access::ReadWrite);
-                let Some(range) = range(at, bytes.len(), window.len()).filter(|_| may) else {
+                let Some(range) = range(at, bytes.len(), part.len()).filter(|_| may) else {
                     return false;
                 };
                 let stored = store(
                     lane,
-                    window.at() + range.start as u64,
+                    window.at() + (part.start + range.start) as u64,
                     bytes,
                     &mut self.random,
                 );
@@ -157,8 +171,9 @@ impl Memory {
     fn copy(&self, at: u64, bytes: usize) -> Option<Vec<u8>> {
         match self {
             Memory::Own(memory) => memory.get(range(at, bytes, memory.len())?).map(Vec::from),
-            Memory::Pool { window, .. } => {
-                let range = range(at, bytes, window.len())?;
+            Memory::Pool { window, part, .. } => {
+                let range = range(at, bytes, part.len())?;
+                let range = part.start + range.start..part.start + range.end;
                 // A pool is read in whole words, and a window has whole ones.
                 let from = range.start / WORD * WORD;
                 let mut words = vec![0; range.end.next_multiple_of(WORD) - from];
@@ -173,7 +188,7 @@ impl Memory {
 }
 
 /// The range of so many bytes from `at` on, if memory of `length` has it.
-fn range(at: u64, bytes: usize, length: usize) -> Option<std::ops::Range<usize>> {
+fn range(at: u64, bytes: usize, length: usize) -> Option<Range<usize>> {
     let at = usize::try_from(at).ok()?;
     let end = at.checked_add(bytes).filter(|&end| end <= length)?;
     Some(at..end)

@@ -20,11 +20,11 @@ use crate::inside::Network;
 use crate::libfabric::{self, Place};
 use crate::link::{Conn, Event, Link, LinkError};
 use crate::wire::{
-    self, BY_CLIENT, BY_CLIENT_TOLD, Head, IN_PLACE, INLINE_BYTES, KEY_BYTES_MAX, Kind,
+    self, BY_CLIENT, BY_CLIENT_TOLD, Head, IN_PLACE, INLINE_BYTES, KEY_BYTES_MAX, Kind, LENT,
     VALUE_BYTES_MAX, zeros,
 };
 use in_place::Reading;
-use pending::{Get, Long, Pending, Stage};
+use pending::{Get, Landed, Long, Pending, Stage};
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -206,6 +206,12 @@ impl Client {
         self.reads_in_place && self.ways & IN_PLACE != 0
     }
 
+    /// Whether the door lends blocks of its store, so that long values are written where they stay.
+    #[must_use]
+    pub fn borrows(&self) -> bool {
+        self.ways & LENT != 0
+    }
+
     /// The pool that the door serves.
     #[must_use]
     pub fn pool(&self) -> PoolId {
@@ -320,7 +326,7 @@ impl Client {
         } else {
             let head = Head {
                 kind: Kind::Prepare,
-                place: way.place(),
+                place: way.asked(self.ways),
                 ..head
             };
             let stage = Stage::Prepare {
@@ -487,7 +493,7 @@ impl Client {
             .values()
             .any(|pending| pending.stage.writes(key))
             || self.again.iter().any(|again| again.stage.writes(key))
-            || self.committing.values().any(|one| one.key == key)
+            || self.committing.values().any(|one| one.landed.key == key)
         {
             self.take_in(None)?;
         }
@@ -552,13 +558,12 @@ impl Client {
     }
 }
 
-/// A value that is on its way to the landing area.
+/// A value that is on its way to persistent memory of the server.
 struct Committing {
     ticket: Ticket,
-    key: Vec<u8>,
-    way: Way,
-    grant: u64,
-    generation: u64,
+    /// Writes that have not ended.
+    pieces: usize,
+    landed: Landed,
 }
 
 /// A call that is to be asked for again.

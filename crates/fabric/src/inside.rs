@@ -15,6 +15,7 @@ use crate::wire::{INLINE_BYTES, VALUE_BYTES_MAX};
 use everdram_pm::Window;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -505,17 +506,18 @@ impl Link for Port {
         })
     }
 
-    fn expose_window(
+    fn expose_part(
         &mut self,
         _: Conn,
         window: &Arc<Window>,
+        part: Range<usize>,
         access: Access,
     ) -> Result<Area, LinkError> {
         let adapter = &mut self.mailbox.state.lock().adapter;
         Ok(Area {
             address: 0,
-            key: adapter.expose_window(window, access),
-            bytes: window.len(),
+            bytes: part.len(),
+            key: adapter.expose_part(window, part, access),
         })
     }
 

@@ -6,6 +6,7 @@ use everdram_fabric_sys as sys;
 use everdram_pm::Window;
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -182,13 +183,15 @@ impl Link for Port {
         Ok(self.keep(area))
     }
 
-    fn expose_window(
+    fn expose_part(
         &mut self,
         conn: Conn,
         window: &Arc<Window>,
+        part: Range<usize>,
         access: Access,
     ) -> Result<Area, LinkError> {
-        let area = self.port.expose_window(sys::Conn(conn.0), window, access)?;
+        let conn = sys::Conn(conn.0);
+        let area = self.port.expose_part(conn, window, part, access)?;
         Ok(self.keep(area))
     }
 

@@ -7,6 +7,7 @@
 use crate::wire::INLINE_BYTES;
 use everdram_pm::Window;
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,6 +103,16 @@ pub(crate) trait Link: Send {
         &mut self,
         conn: Conn,
         window: &Arc<Window>,
+        access: Access,
+    ) -> Result<Area, LinkError> {
+        self.expose_part(conn, window, 0..window.len(), access)
+    }
+    /// As [`Link::expose_window`], of these bytes of the window, which it has.
+    fn expose_part(
+        &mut self,
+        conn: Conn,
+        window: &Arc<Window>,
+        part: Range<usize>,
         access: Access,
     ) -> Result<Area, LinkError>;
     /// Takes such memory back. Its connection is closed, or writes to it that have begun may go on.

@@ -62,17 +62,23 @@ pub(crate) const BY_CLIENT: u64 = 1;
 /// As [`BY_CLIENT`], but the client tells with its write that it is done (RDMP-CC-Imm).
 pub(crate) const BY_CLIENT_TOLD: u64 = 2;
 
+/// As a bit of the place of a Prepare, alone or with [`BY_CLIENT`]: the client can write its value in pieces,
+/// into blocks of the store. The reply then may have pieces as its body, and its Done is that of RDMP-SA.
+/// With [`BY_CLIENT`] the client makes all pieces durable before it says so. As a bit of the grant of the
+/// reply to a Hello: the door lends.
+pub(crate) const LENT: u64 = 8;
+
 /// As the place of a Get: the client wants to read a long value where it lies. As a bit of the grant of the
 /// reply to a Hello: the door lets it.
 pub(crate) const IN_PLACE: u64 = 4;
 
-/// A part of a long value, where the client may read it: 32 bytes of the body of a reply.
+/// A part of a long value, where the client may read it, or write it: 32 bytes of the body of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) address: u64,
     pub(crate) key: u64,
     pub(crate) bytes: u64,
-    /// XXH3-64 of the bytes, seeded with the `sum` of the reply.
+    /// XXH3-64 of the bytes, seeded with the `sum` of the reply; 0 where they are to be written.
     pub(crate) check: u64,
 }
 
@@ -180,8 +186,8 @@ pub(crate) struct Head {
     /// is by the client: the generation of the grant.
     pub(crate) sum: u64,
     /// Of a Get: [`IN_PLACE`] or 0; of its reply with pieces: how long they may be read, in ms.
-    /// Of a part: where in the value it begins. Of a grant: the address to write to. Of a Prepare:
-    /// [`BY_CLIENT`], [`BY_CLIENT_TOLD`] or 0; of a Done: [`BY_CLIENT`] or 0.
+    /// Of a part: where in the value it begins. Of a grant: the address to write to, unless it has pieces. Of
+    /// a Prepare: [`BY_CLIENT`], [`BY_CLIENT_TOLD`] or 0, and [`LENT`]; of a Done: [`BY_CLIENT`] or 0.
     pub(crate) place: u64,
 }
 

@@ -242,6 +242,56 @@ fn long_values_are_read_where_they_lie() {
     assert_eq!(fixture.door.stats().expelled, 0);
 }
 
+/// Long values stay where they are written, more of them than the pool had room for at first.
+#[test]
+fn long_values_stay_where_they_are_written() {
+    let settings = Settings {
+        trusts_peers: true,
+        lends: true,
+        ..Settings::default()
+    };
+    let lend = |options: &mut Options| {
+        (options.keep_room, options.lend_bytes) = (true, 16 << 20);
+        options.landing_bytes = 8 << 20;
+    };
+    let Some(fixture) = Fixture::with(Medium::Emulated, settings, lend) else {
+        return;
+    };
+    let mut client = fixture.client();
+    assert!(client.borrows());
+    let ways = match client.takes_client_centric() {
+        true => [Way::ServerAssisted, Way::ClientCentricAsked],
+        false => [Way::ServerAssisted, Way::Auto],
+    };
+    let bytes = |key: u8| [30_000, 100_000, VALUE_BYTES_MAX][usize::from(key) % 3];
+    let mut tickets = Vec::new();
+    for turn in 0..2 {
+        for key in 0..120_u8 {
+            let way = ways[usize::from(key) % 2];
+            let whole = value(bytes(key), key ^ turn);
+            tickets.push(client.submit_put(&[key], &whole, 0, way).unwrap());
+        }
+    }
+    let mut ended = 0;
+    while ended < tickets.len() {
+        for done in client.poll(Duration::from_secs(10)).unwrap() {
+            assert!(matches!(done.outcome, Ok(Outcome::Stored(_))), "{done:?}");
+            ended += 1;
+        }
+    }
+    let stats = fixture.door.stats();
+    // What the pool had no room to lend went the other way.
+    assert!(stats.adopted > 100, "{stats:?}");
+    let mut session = fixture.store.session().unwrap();
+    for key in 0..120_u8 {
+        let expected = value(bytes(key), key ^ 1);
+        assert!(client.get(&[key]).unwrap().unwrap() == expected, "{key}");
+        assert!(session.get(&[key]).unwrap().unwrap() == expected, "{key}");
+    }
+    assert_eq!(fixture.store.engine().check().unwrap().findings, []);
+    assert_eq!(stats.expelled, 0);
+}
+
 fn never() -> everdram_fabric::Probed {
     everdram_fabric::Probed {
         value_bytes: u64::MAX,

@@ -255,6 +255,10 @@ pub struct Options {
     /// read long values in place ([`Engine::readable`](crate::engine::Engine::readable)). Engine `viper` on
     /// media that are durable at the fence; others have no such readers, and ignore it.
     pub keep_room: bool,
+    /// Most bytes of free blocks that are lent to peers of a fabric at once, who write long values into them
+    /// ([`Engine::lend`](crate::engine::Engine::lend)); 0, the default: none. Takes `keep_room`, and is
+    /// ignored where that is. Blocks are lent only while a reserve for all other writers is free.
+    pub lend_bytes: u64,
     /// Share of the pool that may be free or garbage before compaction, instead of growth, must make room for
     /// writers. Also the share of garbage at which a requested reclamation compacts a block. 0.05 to 1.
     /// Halving it doubles the records moved.
@@ -314,6 +318,7 @@ impl Default for Options {
             fixed: None,
             prefault: false,
             keep_room: false,
+            lend_bytes: 0,
             reclaim_threshold: 0.25,
             reclaim_background: true,
             log_bytes: 64 << 20,

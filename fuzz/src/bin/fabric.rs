@@ -2,14 +2,14 @@
 //! likes, and writes what and where it likes, also to grants that are used or released, gets one reply for
 //! each request or is closed. The door takes no more memory than its share, and goes on. Another client's
 //! values stay what they were, and so does everything after a kill: the hostile one's keys hold what it put
-//! whole, or what was there.
+//! whole, or what was there. Blocks of the store are lent for some values.
 #![no_main]
 
 use cap::Cap;
 use everdram::password::Password;
 use everdram::{EngineKind, Error, Options, lab};
 use everdram_fabric::Settings;
-use everdram_fabric::fuzzing::{Bench, Guest, Step};
+use everdram_fabric::fuzzing::{Bench, Guest, LENT, Step};
 use everdram_fuzz::MEMORY_BYTES_MAX;
 use everdram_fuzz::choices::Choices;
 use everdram_fuzz::pools::{Files, NOW_MS, image_of, options as small};
@@ -28,6 +28,10 @@ const STEPS: usize = 64;
 const LANDING_BYTES: u64 = 24 << 12;
 /// Longest value that a grant is asked for, but for those that are too long for the door.
 const GRANTED_MAX: u64 = 20_000;
+/// No block is lent for a value of so many bytes.
+const SHORT: u64 = 24_300;
+/// Bytes of blocks that may be lent.
+const LEND_BYTES: u64 = 200_000;
 /// Bytes that the image may grow to.
 const CAPACITY: u64 = 1 << 20;
 
@@ -57,6 +61,7 @@ fuzz_target!(|input: &[u8]| {
     let landing = opened.landing().expect("there is a landing area");
     let settings = Settings {
         password: Password::new(Some(b"1".to_vec())),
+        lends: true,
         ..Settings::default()
     };
     let mut place = Place {
@@ -222,9 +227,11 @@ impl Place {
                 if kind == 4 {
                     if drawn & 7 != 0 {
                         fields[4] = u64::from(drawn & 0x80 == 0);
+                        fields[4] |= if drawn & 0x40 == 0 { LENT } else { 0 };
                     }
                     if fields[0] <= 1 << 20 {
                         fields[0] %= GRANTED_MAX;
+                        fields[0] += if drawn & 0x60 == 0 { SHORT } else { 0 };
                     }
                 }
                 let (length, size) = (choices.below(4), choices.below(200));
@@ -314,5 +321,7 @@ fn options() -> Options {
     options.max_bytes = CAPACITY;
     options.sessions_max = 4;
     options.landing_bytes = LANDING_BYTES;
+    options.initial_bytes = 640 << 10;
+    (options.keep_room, options.lend_bytes) = (true, LEND_BYTES);
     options
 }

@@ -63,7 +63,7 @@ fn a_durable_write_is_flushed_and_fenced_by_an_actor_of_its_own() {
         panic!("one store")
     };
     let mut adapter = Adapter::default();
-    let key = adapter.expose_window(&window, Access::Write);
+    let key = adapter.expose_part(&window, 0..window.len(), Access::Write);
     assert!(adapter.write(key, 60, &[7; 100], false));
     let plain = taken(&notes);
     let [(actor, Noted::Store(at, 104))] = plain[..] else {
@@ -89,7 +89,7 @@ fn a_durable_write_is_flushed_and_fenced_by_an_actor_of_its_own() {
 fn stores(seed: u64) -> Vec<(u64, usize)> {
     let (_pool, window, notes) = pool();
     let mut adapter = Adapter::seeded(seed);
-    let key = adapter.expose_window(&window, Access::Write);
+    let key = adapter.expose_part(&window, 0..window.len(), Access::Write);
     let mut stores = Vec::new();
     for round in 1..=8_u8 {
         assert!(adapter.write(key, 0, &[round; 4096], true));
@@ -130,7 +130,7 @@ fn a_seed_cuts_and_orders_writes_and_repeats_that() {
 fn what_is_not_exposed_is_not_reached() {
     let (_pool, window, notes) = pool();
     let mut adapter = Adapter::default();
-    let key = adapter.expose_window(&window, Access::ReadWrite);
+    let key = adapter.expose_part(&window, 0..window.len(), Access::ReadWrite);
     assert!(!adapter.write(key ^ 1, 0, &[1], true));
     assert!(!adapter.write(key, (1 << 16) - 7, &[1; 8], false));
     assert!(!adapter.write(key, u64::MAX, &[1; 8], false));

@@ -36,17 +36,28 @@ pub(super) enum Stage {
     },
     Part,
     /// A value that the client has made durable, of which the door is to be told.
-    Landed {
-        way: Way,
-        grant: u64,
-        generation: u64,
-    },
+    Landed(Landed),
+}
+
+/// What a door is told of a value that is durable.
+pub(super) struct Landed {
+    pub(super) key: Vec<u8>,
+    pub(super) way: Way,
+    pub(super) grant: u64,
+    /// Of a slot its generation, of other memory the sum of the value.
+    pub(super) sum: u64,
+    /// [`BY_CLIENT`](crate::wire::BY_CLIENT) of a slot, else 0.
+    pub(super) place: u64,
 }
 
 impl Stage {
-    /// Whether it is a put of this key that later requests could overtake: its value is not on the way yet.
+    /// Whether it is a put of this key that later requests could overtake: its value is not on the way yet,
+    /// or is there and counts only when the door is told.
     pub(super) fn writes(&self, of: &[u8]) -> bool {
-        matches!(self, Stage::Prepare { key, .. } if key == of)
+        match self {
+            Stage::Prepare { key, .. } | Stage::Landed(Landed { key, .. }) => key == of,
+            _ => false,
+        }
     }
 
     /// Whether the door may be reading a long value for it.

@@ -2,9 +2,12 @@
 //!
 //! Every call ends once: with what the door says, or as unknown when the connection ends.
 
-use super::pending::{Long, Pending, Stage};
+use super::pending::{Landed, Long, Pending, Stage};
 use super::{Again, BUFFERS, Client, ClientError, Committing, Done, Outcome, Probed, Ticket, Way};
-use crate::wire::{self, BY_CLIENT, BY_CLIENT_TOLD, Head, IN_PLACE, Kind, Status, VALUE_BYTES_MAX};
+use crate::wire::{
+    self, BY_CLIENT, BY_CLIENT_TOLD, Head, IN_PLACE, Kind, LENT, PIECES_MAX, Status,
+    VALUE_BYTES_MAX,
+};
 use everdram::landing::{Grant, slot};
 
 /// How far a reply has brought a call.
@@ -60,6 +63,7 @@ impl Client {
                     (BY_CLIENT, self.link.can_commit()),
                     (BY_CLIENT_TOLD, self.link.can_tell()),
                     (IN_PLACE, true),
+                    (LENT, true),
                 ];
                 let can = can.into_iter().filter(|(_, can)| *can);
                 self.ways = head.grant & can.map(|(way, _)| way).sum::<u64>();
@@ -87,7 +91,12 @@ impl Client {
             }
             (Status::Ok, Stage::Part) => return self.take_part(ticket, head, &body),
             (Status::Ok, stage @ Stage::Prepare { way, .. }) if way.is_by_client() => {
-                return match self.write_durably(ticket, head, stage, &body) {
+                let is_lent = body.len() >= 32 && self.ways & LENT != 0;
+                let written = match is_lent {
+                    true => self.write_lent(ticket, head, stage, &body),
+                    false => self.write_durably(ticket, head, stage, &body),
+                };
+                return match written {
                     true => Step::Goes,
                     false => Step::Nonsense,
                 };
@@ -124,7 +133,7 @@ impl Client {
         let mut others = self.under_way.values();
         match stage {
             Stage::Get(_) => self.long.is_some() || others.any(|other| other.stage.reads_value()),
-            Stage::Landed { .. } => false,
+            Stage::Landed(_) => false,
             _ => !self.committing.is_empty() || others.any(|other| other.stage.has_grant()),
         }
     }
@@ -132,12 +141,17 @@ impl Client {
     /// The data phase of RDMP-SA: the value, and behind it the request to make it durable. `false`: the door
     /// gave no memory.
     fn write(&mut self, ticket: Ticket, head: &Head, value: &[u8], body: &[u8]) -> bool {
-        let Some(key) = wire::first_word(body) else {
+        let pieces = match body.len() {
+            8 => wire::first_word(body).map(|key| vec![((head.place, key), value)]),
+            _ => pieces_of(value, body).filter(|_| self.ways & LENT != 0),
+        };
+        let Some(pieces) = pieces else {
             return false;
         };
-        let target = (head.place, key);
-        if self.link.write(self.conn, value, target).is_err() {
-            return false;
+        for (target, piece) in pieces {
+            if self.link.write(self.conn, piece, target).is_err() {
+                return false;
+            }
         }
         let done = Head {
             grant: head.grant,
@@ -188,35 +202,66 @@ impl Client {
         };
         let committing = Committing {
             ticket,
-            key,
-            way,
-            grant: head.grant,
-            generation,
+            pieces: 1,
+            landed: Landed {
+                key,
+                way,
+                grant: head.grant,
+                sum: generation,
+                place: BY_CLIENT,
+            },
         };
         self.committing.insert(ticket.0, committing);
         posted.is_ok()
     }
 
-    /// A slot is durable over there.
-    pub(super) fn committed(&mut self, token: u64) {
-        let Some(Committing {
-            ticket,
-            way,
-            grant,
-            generation,
-            ..
-        }) = self.committing.remove(&token)
+    /// As [`Client::write_durably`], into blocks of the store: the value itself, in pieces. `false`: the door
+    /// gave none.
+    fn write_lent(&mut self, ticket: Ticket, head: &Head, stage: Stage, body: &[u8]) -> bool {
+        let Stage::Prepare {
+            way, key, value, ..
+        } = stage
         else {
+            return false;
+        };
+        let Some(pieces) = pieces_of(&value, body) else {
+            return false;
+        };
+        let committing = Committing {
+            ticket,
+            pieces: pieces.len(),
+            landed: Landed {
+                key,
+                way,
+                grant: head.grant,
+                sum: wire::slot_sum(head.sum, &value),
+                place: 0,
+            },
+        };
+        self.committing.insert(ticket.0, committing);
+        pieces.into_iter().all(|(target, piece)| {
+            let posted = self.link.write_durably(self.conn, piece, target, ticket.0);
+            posted.is_ok()
+        })
+    }
+
+    /// A slot, or a piece of a value, is durable over there.
+    pub(super) fn committed(&mut self, token: u64) {
+        let Some(committing) = self.committing.get_mut(&token) else {
             return;
         };
+        committing.pieces = committing.pieces.saturating_sub(1);
+        if committing.pieces > 0 {
+            return;
+        }
+        let Some(Committing { ticket, landed, .. }) = self.committing.remove(&token) else {
+            return;
+        };
+        let way = landed.way;
         if way == Way::ClientCentricImmediate {
             // Durable; the reply says that the door knows of it.
         } else if way == Way::ClientCentricAsked {
-            let stage = Stage::Landed {
-                way,
-                grant,
-                generation,
-            };
+            let stage = Stage::Landed(landed);
             self.again.push_front(Again { ticket, stage });
         } else {
             let outcome = Ok(Outcome::Stored(way));
@@ -262,19 +307,14 @@ impl Client {
             && !self.is_held_up(&next.stage)
             && let Some(Again { ticket, stage }) = self.again.pop_front()
         {
-            if let Stage::Landed {
-                way,
-                grant,
-                generation,
-            } = stage
-            {
+            if let Stage::Landed(landed) = stage {
                 let done = Head {
-                    grant,
-                    sum: generation,
-                    place: BY_CLIENT,
+                    grant: landed.grant,
+                    sum: landed.sum,
+                    place: landed.place,
                     ..Head::request(Kind::Done, 0)
                 };
-                self.send_now(done, ticket, Stage::Put(way), &[], &[])?;
+                self.send_now(done, ticket, Stage::Put(landed.way), &[], &[])?;
                 continue;
             }
             let (kind, key, value_bytes, expires_at_ms, place) = match &stage {
@@ -288,7 +328,7 @@ impl Client {
                     key.clone(),
                     value.len() as u64,
                     *expires_at_ms,
-                    way.place(),
+                    way.asked(self.ways),
                 ),
                 Stage::Get(get) => (Kind::Get, get.key.clone(), 0, 0, self.place_of(get)),
                 _ => continue,
@@ -302,5 +342,69 @@ impl Client {
             self.send_now(head, ticket, stage, &key, &[])?;
         }
         Ok(())
+    }
+}
+
+/// Address and key of a piece of a value, and its bytes.
+type Targeted<'v> = ((u64, u64), &'v [u8]);
+
+/// Where the pieces of a value are to be written, and their bytes. `None`: a door says no such thing.
+fn pieces_of<'v>(value: &'v [u8], body: &[u8]) -> Option<Vec<Targeted<'v>>> {
+    let told: Vec<wire::Piece> = wire::Piece::all_of(body).collect();
+    if body.len() != told.len() * 32 || !(1..=PIECES_MAX).contains(&told.len()) {
+        return None;
+    }
+    let (mut pieces, mut rest) = (Vec::new(), value);
+    for piece in told {
+        let bytes = usize::try_from(piece.bytes).ok()?;
+        let (first, behind) = rest.split_at_checked(bytes)?;
+        if first.is_empty() {
+            return None;
+        }
+        pieces.push(((piece.address, piece.key), first));
+        rest = behind;
+    }
+    rest.is_empty().then_some(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Forged lengths of pieces write nothing: a client follows a door only if all of its value has a place.
+    #[test]
+    fn pieces_that_are_not_all_of_a_value_are_nonsense() {
+        let value: Vec<u8> = (0..100).collect();
+        let body = |lengths: &[u64]| -> Vec<u8> {
+            let piece = |(at, &bytes): (usize, &u64)| wire::Piece {
+                address: at as u64,
+                key: 5,
+                bytes,
+                check: 0,
+            };
+            let pieces = lengths.iter().enumerate().map(piece);
+            pieces.flat_map(wire::Piece::to_bytes).collect()
+        };
+        let found = pieces_of(&value, &body(&[60, 39, 1])).unwrap();
+        let expected = [&value[..60], &value[60..99], &value[99..]];
+        for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+            assert_eq!(*found, ((at as u64, 5), expected));
+        }
+        let forged: [&[u64]; 8] = [
+            &[],
+            &[99],
+            &[101],
+            &[60, 41],
+            &[60, 0, 40],
+            &[u64::MAX, 101],
+            &[100, 1],
+            &[1; PIECES_MAX + 1],
+        ];
+        for lengths in forged {
+            assert_eq!(pieces_of(&value, &body(lengths)), None, "{lengths:?}");
+        }
+        for cut in [1, 31, 33, 95] {
+            assert_eq!(pieces_of(&value, &body(&[60, 39, 1])[..cut]), None, "{cut}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The ways of the paper. (RDMP-KV section III-B to III-E.)
 
-use crate::wire::{BY_CLIENT, BY_CLIENT_TOLD};
+use crate::wire::{BY_CLIENT, BY_CLIENT_TOLD, LENT};
 
 /// How a value travels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,17 @@ impl Way {
         self.place() != 0
     }
 
-    /// What a Prepare says of the way.
+    /// What a Prepare says of the way, if the door has these ways beside the usual ones. What the store keeps
+    /// may be written where it stays, unless nobody tells the door of it.
+    pub(super) fn asked(self, ways: u64) -> u64 {
+        let lent = match self {
+            Way::Auto | Way::ServerAssisted | Way::ClientCentricAsked => LENT,
+            Way::Inline | Way::ClientCentric | Way::ClientCentricImmediate => 0,
+        };
+        self.place() | ways & lent
+    }
+
+    /// The way that a door must have for it.
     pub(super) fn place(self) -> u64 {
         match self {
             Way::Auto | Way::Inline | Way::ServerAssisted => 0,

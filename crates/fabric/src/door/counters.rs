@@ -23,6 +23,7 @@ pub(super) struct Counters {
     pub(super) requests: Counter,
     pub(super) written: Counter,
     pub(super) placed: Counter,
+    pub(super) adopted: Counter,
 }
 
 impl Counters {
@@ -33,5 +34,6 @@ impl Counters {
         stats.requests += count(&self.requests);
         stats.written += count(&self.written);
         stats.placed += count(&self.placed);
+        stats.adopted += count(&self.adopted);
     }
 }

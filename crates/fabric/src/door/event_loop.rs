@@ -7,12 +7,13 @@
 use super::connection::Connection;
 use super::counters::Counters;
 use super::in_place::Reads;
+use super::lends::Lends;
 use super::request::{Expelled, Reply, Tools, status_of};
 use super::slots::Giver;
 use super::{Shared, StartError};
 use crate::link::{Buffer, Conn, Event, Link, LinkError, Request, Waker};
 use crate::wire::{
-    self, BY_CLIENT, BY_CLIENT_TOLD, CREDITS_MAX, Head, IN_PLACE, INLINE_BYTES, Kind, Status,
+    self, BY_CLIENT, BY_CLIENT_TOLD, CREDITS_MAX, Head, IN_PLACE, INLINE_BYTES, Kind, LENT, Status,
 };
 use everdram::engine::EngineSession;
 use everdram::landing::Grant;
@@ -113,6 +114,8 @@ pub(super) struct EventLoop {
     giver: Option<Giver>,
     /// For values that clients read in place, if they may.
     reads: Option<Reads>,
+    /// For values that clients write where they stay, if they may.
+    lends: Option<Lends>,
     /// The bits of what the door offers beside the usual.
     ways: u64,
     /// Grants of closed connections.
@@ -134,6 +137,8 @@ impl EventLoop {
         let giver = landing.map(Giver::new);
         let lease = shared.settings.read_lease;
         let reads = lease.and_then(|lease| Some(Reads::new(shared.engine.readable()?, lease)));
+        let lender = shared.engine.lender().filter(|_| shared.settings.lends);
+        let lends = lender.map(|pool| Lends::new(Arc::clone(&shared.engine), pool));
         Ok(EventLoop {
             session: Arc::clone(&shared.engine).session()?,
             ways: {
@@ -141,12 +146,14 @@ impl EventLoop {
                     (giver.is_some(), BY_CLIENT),
                     (giver.is_some() && link.can_tell(), BY_CLIENT_TOLD),
                     (reads.is_some(), IN_PLACE),
+                    (lends.is_some(), LENT),
                 ];
                 let offers = offers.into_iter().filter(|(offers, _)| *offers);
                 offers.map(|(_, way)| way).sum()
             },
             giver,
             reads,
+            lends,
             link,
             number,
             shared,
@@ -316,6 +323,7 @@ impl EventLoop {
             giver: self.giver.as_mut(),
             ways: self.ways,
             reads: self.reads.as_mut(),
+            lends: self.lends.as_mut(),
             password: &self.shared.settings.password,
             hello: &self.shared.hello,
             counters: &mailbox.counters,
@@ -614,7 +622,10 @@ impl EventLoop {
     fn close(&mut self, conn: Conn) {
         self.link.close(conn);
         if let Some(connection) = self.connections.remove(&conn) {
-            connection.grants.end(&mut *self.link);
+            let loans = connection.grants.end(&mut *self.link);
+            loans
+                .into_iter()
+                .for_each(|loan| self.shared.engine.take_back(loan));
             connection.readable.end(&mut *self.link);
             let slots = connection.slots;
             self.to_release

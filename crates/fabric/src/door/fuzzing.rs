@@ -12,8 +12,12 @@ use crate::wire::{
 use everdram::engine::Engine;
 use everdram::landing::{Grant, Landing, PAGE_BYTES, slot};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The bit of the place of a prepare that asks for lent blocks.
+pub const LENT: u64 = wire::LENT;
 
 /// What a guest does.
 #[derive(Clone, Debug)]
@@ -72,6 +76,8 @@ pub struct Told {
     /// What it is for.
     pub expires_at_ms: u64,
     target: (u64, u64),
+    /// Where its parts are written instead, if blocks were lent.
+    pieces: Vec<wire::Piece>,
 }
 
 impl Told {
@@ -85,6 +91,20 @@ impl Told {
             generation: self.generation,
             nonce: self.nonce,
         }
+    }
+
+    /// Address and key of each part, and its place in what is written.
+    fn parts(&self, bytes: usize) -> Vec<((u64, u64), Range<usize>)> {
+        if self.pieces.is_empty() {
+            return vec![(self.target, 0..bytes)];
+        }
+        let mut from = 0;
+        let part = |piece: &wire::Piece| {
+            let range = from..from + piece.bytes as usize;
+            from = range.end;
+            ((piece.address, piece.key), range)
+        };
+        self.pieces.iter().map(part).collect()
     }
 
     /// The bytes that make the put of a value, which is `text` over and over.
@@ -267,15 +287,28 @@ impl Bench {
                 assert!(head.value_bytes <= VALUE_BYTES_MAX as u64);
                 assert_eq!(head.value_bytes, request.value_bytes);
                 let word = |at| body.get(at..).and_then(wire::first_word);
+                let pieces: Vec<wire::Piece> = match request.place & LENT {
+                    0 => Vec::new(),
+                    _ => wire::Piece::all_of(&body).collect(),
+                };
+                let bytes: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+                assert!(
+                    pieces.is_empty() || bytes == head.value_bytes,
+                    "pieces that are not all of a value"
+                );
                 told = word(0).map(|area| Told {
-                    by_client: request.place == BY_CLIENT,
+                    by_client: body.len() == 16,
                     number: head.grant,
                     nonce: head.sum,
                     generation: word(8).unwrap_or(0),
                     key,
                     value_bytes: head.value_bytes,
                     expires_at_ms: request.expires_at_ms,
-                    target: (head.place, area),
+                    target: match pieces.first() {
+                        Some(piece) => (piece.address, piece.key),
+                        None => (head.place, area),
+                    },
+                    pieces,
                 });
             }
             (Kind::Done, Asked::Put(_, value, _)) if is_done => {
@@ -348,10 +381,14 @@ impl Guest {
             Step::Fulfil(number, text, [from, to]) => {
                 if let Some(told) = self.told.get(number).cloned() {
                     let bytes = told.bytes(text);
-                    let from = from.min(bytes.len());
-                    let part = &bytes[from..to.clamp(from, bytes.len())];
-                    let (address, area) = told.target;
-                    self.write((address + from as u64, area), part);
+                    for ((address, area), range) in told.parts(bytes.len()) {
+                        let from = from.clamp(range.start, range.end);
+                        let part = &bytes[from..to.clamp(from, range.end)];
+                        let at = address + (from - range.start) as u64;
+                        if !part.is_empty() || told.pieces.is_empty() {
+                            self.write((at, area), part);
+                        }
+                    }
                 }
             }
             Step::Done(number) => {
@@ -392,7 +429,7 @@ impl Guest {
             Kind::Probe => Asked::Probe(key.to_vec()),
             Kind::Put => Asked::Put(key.to_vec(), body.to_vec(), head.expires_at_ms),
             Kind::Delete => Asked::Delete(key.to_vec()),
-            Kind::Prepare if head.place == BY_CLIENT => Asked::Prepare,
+            Kind::Prepare if head.place & !LENT == BY_CLIENT => Asked::Prepare,
             Kind::Done if head.place == BY_CLIENT => Asked::Arrived(head.grant, head.sum),
             Kind::Done => {
                 let mut told = self.told.iter();
@@ -425,13 +462,17 @@ impl Guest {
         }
     }
 
-    /// What lies in the memory of a grant, which the door has zeroed once.
+    /// What lies in the memory of a grant, which the door has zeroed once. Lent blocks may have had anything
+    /// where nothing was written, so what is not whole there mostly does not sum up.
     fn landed(&self, told: &Told) -> Vec<u8> {
-        let memory = self.written.get(&told.target.1);
-        let from = told.target.0 as usize;
-        let there = memory.and_then(|memory| memory.get(from..));
-        let mut landed = there.unwrap_or_default().to_vec();
-        landed.resize(told.value_bytes as usize, 0);
+        let mut landed = Vec::new();
+        for ((address, area), range) in told.parts(told.value_bytes as usize) {
+            let memory = self.written.get(&area);
+            let there = memory.and_then(|memory| memory.get(address as usize..));
+            let there = there.unwrap_or_default();
+            landed.extend_from_slice(there.get(..range.len()).unwrap_or(there));
+            landed.resize(range.end, 0);
+        }
         landed
     }
 }

@@ -5,8 +5,10 @@
 //! late then changes nothing but what its own client wants to write (R6). So a grant is used once, and its
 //! memory again.
 
+use super::lends::Lent;
 use crate::link::{Area, Conn, Link, LinkError};
 use crate::wire::VALUE_BYTES_MAX;
+use everdram::engine::Loan;
 use std::collections::HashMap;
 
 /// Pieces of memory that one connection may be given, each for the longest value.
@@ -32,9 +34,17 @@ pub(super) struct Place {
     units: usize,
 }
 
+/// Where a value is to be written.
+pub(super) enum Room {
+    /// Memory of the connection.
+    Own(Place),
+    /// Blocks of the store.
+    Lent(Lent),
+}
+
 /// What may be written, and what it will be.
 pub(super) struct Grant {
-    pub(super) place: Place,
+    pub(super) room: Room,
     /// Seeds the sum of the value.
     pub(super) nonce: u64,
     pub(super) key: Vec<u8>,
@@ -48,6 +58,10 @@ pub(super) struct Grants {
     given: HashMap<u64, Grant>,
     last: u64,
     chunks: Vec<Chunk>,
+    /// Of loans, those included that were not adopted.
+    lent_units: usize,
+    /// What was lent and not adopted.
+    unused: Vec<Loan>,
 }
 
 impl Grants {
@@ -106,21 +120,54 @@ impl Grants {
         self.last
     }
 
-    /// Takes a grant of this connection, which counts once (R7). Its memory is free again.
+    /// Takes a grant of this connection, which counts once (R7). Memory of the connection is free again.
     pub(super) fn take(&mut self, number: u64) -> Option<Grant> {
         let grant = self.given.remove(&number)?;
-        let Place { chunk, unit, units } = grant.place;
-        if let Some(chunk) = self.chunks.get_mut(chunk) {
+        if let Room::Own(Place { chunk, unit, units }) = grant.room
+            && let Some(chunk) = self.chunks.get_mut(chunk)
+        {
             chunk.used &= !bits(unit, units);
         }
         Some(grant)
     }
 
-    /// Takes all memory back. The connection is closed.
-    pub(super) fn end(self, link: &mut dyn Link) {
+    /// Whether the connection may be lent room for a value: as much as it may have of its own.
+    pub(super) fn may_borrow(&self, value_bytes: u64) -> bool {
+        units_lent(value_bytes) + self.lent_units <= CHUNKS_MAX * UNITS
+    }
+
+    /// Counts a loan that is about to be given.
+    pub(super) fn borrow(&mut self, value_bytes: u64) {
+        self.lent_units += units_lent(value_bytes);
+    }
+
+    /// Ends the loan of a value of so many bytes, which is empty if it was adopted. Otherwise it stays.
+    pub(super) fn end_loan(&mut self, value_bytes: u64, loan: Loan) {
+        match loan.places().is_empty() {
+            true => self.lent_units -= units_lent(value_bytes),
+            false => self.unused.push(loan),
+        }
+    }
+
+    /// Takes all memory back; the connection is closed. Returns what was lent and not adopted: no write of it
+    /// can arrive any more.
+    pub(super) fn end(self, link: &mut dyn Link) -> Vec<Loan> {
         let areas = self.chunks.into_iter().map(|chunk| chunk.area);
         areas.for_each(|area| link.unexpose(area));
+        let mut loans = self.unused;
+        for grant in self.given.into_values() {
+            if let Room::Lent(lent) = grant.room {
+                loans.push(lent.revoke(link));
+            }
+        }
+        loans
     }
+}
+
+/// Units that the loan of a value counts.
+fn units_lent(value_bytes: u64) -> usize {
+    let units = value_bytes.div_ceil(UNIT_BYTES as u64);
+    usize::try_from(units).unwrap_or(usize::MAX).clamp(1, UNITS)
 }
 
 /// The bits of so many units from one on.

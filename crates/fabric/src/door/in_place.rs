@@ -9,10 +9,11 @@
 //! Clients can read all of the extents in which values lie, so they must be trusted with everything that any
 //! client may read, and with what was removed lately.
 
+use super::extents::Extents;
 use crate::link::{Access, Area, Conn, Link};
 use crate::wire;
 use everdram::engine::{Piece, Placing};
-use everdram_pm::{Pool, Window};
+use everdram_pm::Pool;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,10 +22,8 @@ const AREAS_MAX: usize = 1024;
 
 /// What a loop needs to let clients read.
 pub(super) struct Reads {
-    pool: Arc<Pool>,
+    extents: Extents,
     lease: Duration,
-    /// The newest is the last.
-    windows: Vec<Arc<Window>>,
     /// The pieces of the value that is being answered.
     pub(super) pieces: Vec<Piece>,
 }
@@ -39,9 +38,8 @@ pub(super) struct Readable {
 impl Reads {
     pub(super) fn new(pool: Arc<Pool>, lease: Duration) -> Reads {
         Reads {
-            pool,
+            extents: Extents::new(pool),
             lease,
-            windows: Vec::new(),
             pieces: Vec::new(),
         }
     }
@@ -95,27 +93,13 @@ impl Reads {
         link: &mut dyn Link,
         conn: Conn,
     ) -> Option<(u64, Area)> {
-        let end = piece.offset.checked_add(piece.bytes)?;
-        let has = |window: &Arc<Window>| {
-            window.at() <= piece.offset && end <= window.at() + window.len() as u64
-        };
-        let index = match self.windows.iter().rposition(has) {
-            Some(index) => index,
-            // The pool has grown, so its last extent is longer, or there is a new one.
-            None => {
-                let extent = self.pool.extent_at(piece.offset)?;
-                let window = self.pool.window(extent.at, extent.bytes).ok()?;
-                self.windows.push(Arc::new(window));
-                self.windows.len() - 1
-            }
-        };
-        let window = self.windows.get(index).filter(|window| has(window))?;
+        let (index, window) = self.extents.window(piece.offset, piece.bytes)?;
         let known = readable.areas.iter().find(|(of, _)| *of == index);
         let area = match known {
             Some((_, area)) => *area,
             None if readable.areas.len() >= AREAS_MAX => return None,
             None => {
-                let area = link.expose_window(conn, window, Access::Read).ok()?;
+                let area = link.expose_window(conn, &window, Access::Read).ok()?;
                 readable.areas.push((index, area));
                 area
             }

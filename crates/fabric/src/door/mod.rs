@@ -7,10 +7,12 @@
 mod connection;
 mod counters;
 mod event_loop;
+mod extents;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod grants;
 mod in_place;
+mod lends;
 mod request;
 mod slots;
 #[cfg(any(feature = "fuzzing", feature = "modelled"))]
@@ -58,6 +60,10 @@ pub struct Settings {
     /// ([`Options::keep_room`](everdram::Options)), and peers be trusted: each can read whatever any may.
     /// What is freed meanwhile can be used again up to some four times as much later.
     pub read_lease: Option<Duration>,
+    /// Whether clients may write long values into free blocks of the store, of which they then are a part
+    /// without a copy. `false` by default. The store must lend ([`Options::lend_bytes`](everdram::Options)),
+    /// and peers be trusted: one that uses two connections could change its value after it was acknowledged.
+    pub lends: bool,
     /// Connections at once; more are refused. 10,000 by default.
     pub connections_max: usize,
     /// How long replies that wait for durability are given to leave when the door stops. 1 s by default.
@@ -71,6 +77,7 @@ impl Default for Settings {
             password: Password::default(),
             trusts_peers: false,
             read_lease: None,
+            lends: false,
             connections_max: 10_000,
             drain_timeout: Duration::from_secs(1),
         }
@@ -109,6 +116,9 @@ pub enum StartError {
     /// Clients are to read values in place, and cannot.
     #[error("clients cannot read values where they lie: {0}")]
     NotReadable(&'static str),
+    /// Clients are to write values where they stay, and cannot.
+    #[error("clients cannot write values where they stay: {0}")]
+    NotLent(&'static str),
     /// The store refuses a session.
     #[error(transparent)]
     Store(#[from] everdram::Error),
@@ -132,6 +142,8 @@ pub struct DoorStats {
     pub written: u64,
     /// Long values of which clients were told where to read them.
     pub placed: u64,
+    /// Of those that clients wrote, the ones that stayed where they were written.
+    pub adopted: u64,
 }
 
 /// What the threads of a door share.
@@ -186,6 +198,11 @@ impl Door {
             let text = "each could read what any may; trust them all (`--fabric-trust-peers`)";
             return Err(StartError::NotReadable(text));
         }
+        if settings.lends && !settings.trusts_peers {
+            let text = "one could change its value after it was acknowledged; trust them all \
+                        (`--fabric-trust-peers`)";
+            return Err(StartError::NotLent(text));
+        }
         let listen = |error| StartError::Listen {
             address: address.to_owned(),
             error,
@@ -231,6 +248,11 @@ impl Door {
             if lease > LEASE_MAX {
                 return Err(StartError::NotReadable("the lease is longer than 10 s"));
             }
+        }
+        if settings.lends && engine.lender().is_none() {
+            let text = "the store must keep its room and lend (`keep_room`, `lend_bytes`), with the engine `viper` \
+                        on `pmem` or `emulated`";
+            return Err(StartError::NotLent(text));
         }
         let shared = Arc::new(Shared {
             hello: hello(store),
@@ -303,6 +325,7 @@ impl Door {
                 requests,
                 written,
                 placed,
+                adopted,
             } = shared.stats();
             let mut info = vec![("fabric_address", address.clone())];
             info.extend(
@@ -313,6 +336,7 @@ impl Door {
                     ("fabric_requests", requests),
                     ("fabric_values_written_by_clients", written),
                     ("fabric_values_read_in_place", placed),
+                    ("fabric_values_adopted", adopted),
                 ]
                 .map(|(name, count)| (name, count.to_string())),
             );

@@ -5,15 +5,16 @@
 
 use super::connection::{Connection, Long};
 use super::counters::Counters;
-use super::grants::Grant;
+use super::grants::{Grant, Room};
 use super::in_place::Reads;
+use super::lends::{Lends, Lent};
 use super::slots::{Giver, Told, Wanted};
 use crate::link::{Conn, Link, LinkError};
 use crate::wire::{
-    BY_CLIENT, BY_CLIENT_TOLD, Head, IN_PLACE, KEY_BYTES_MAX, Kind, Status, VALUE_BYTES_MAX,
+    BY_CLIENT, BY_CLIENT_TOLD, Head, IN_PLACE, KEY_BYTES_MAX, Kind, LENT, Status, VALUE_BYTES_MAX,
     slot_sum,
 };
-use everdram::engine::{EngineSession, Found, Placed};
+use everdram::engine::{EngineSession, Found, Placed, Said};
 use everdram::password::Password;
 use everdram::{Error, Ticket};
 use std::ops::Range;
@@ -52,6 +53,8 @@ pub(super) struct Tools<'a> {
     pub(super) giver: Option<&'a mut Giver>,
     /// For values that clients read in place.
     pub(super) reads: Option<&'a mut Reads>,
+    /// For values that clients write where they stay.
+    pub(super) lends: Option<&'a mut Lends>,
     /// The bits of the ways that the door offers beside the usual ones.
     pub(super) ways: u64,
     pub(super) password: &'a Password,
@@ -91,10 +94,7 @@ impl Tools<'_> {
             Kind::Probe => self.probe(head, key),
             Kind::Put => self.put(head, key, body),
             Kind::Delete => self.delete(head, key),
-            Kind::Prepare if matches!(head.place, BY_CLIENT | BY_CLIENT_TOLD) => {
-                self.prepare_slot(connection, head, key)
-            }
-            Kind::Prepare => Ok(self.prepare(connection, head, key)),
+            Kind::Prepare => self.prepare_any(connection, head, key),
             Kind::Done if head.place == BY_CLIENT => self.slot_done(connection, head),
             Kind::Done => self.done(connection, head),
             Kind::Part => Ok(self.part(connection, head)),
@@ -311,6 +311,63 @@ impl Tools<'_> {
         })
     }
 
+    /// Gives room for a value, of the kind that the client asks for.
+    fn prepare_any(
+        &mut self,
+        connection: &mut Connection,
+        head: &Head,
+        key: &[u8],
+    ) -> Result<Reply, Error> {
+        let mut head = *head;
+        if self.lends.is_some() && head.place & LENT != 0 {
+            head.place &= !LENT;
+            if let Some(reply) = self.prepare_lent(connection, &head, key) {
+                return Ok(reply);
+            }
+        }
+        match head.place {
+            BY_CLIENT | BY_CLIENT_TOLD => self.prepare_slot(connection, &head, key),
+            _ => Ok(self.prepare(connection, &head, key)),
+        }
+    }
+
+    /// Lends blocks of the store for a long value; `None`: it goes another way. In the pool nothing changes
+    /// (R1).
+    fn prepare_lent(
+        &mut self,
+        connection: &mut Connection,
+        head: &Head,
+        key: &[u8],
+    ) -> Option<Reply> {
+        let is_durable = head.place == BY_CLIENT && self.ways & BY_CLIENT != 0;
+        let may_be_lent = (head.place == 0 || is_durable)
+            && head.value_bytes <= VALUE_BYTES_MAX as u64
+            && connection.grants.may_borrow(head.value_bytes);
+        if !may_be_lent {
+            return None;
+        }
+        let (lends, link) = (self.lends.as_deref_mut()?, self.link.as_deref_mut()?);
+        let lent = lends.lend(link, self.conn, (key, head.value_bytes), is_durable)?;
+        connection.grants.borrow(head.value_bytes);
+        let mut pieces = Vec::new();
+        lent.tell(&mut pieces);
+        let nonce = rand::random();
+        let number = connection.grants.give(Grant {
+            room: Room::Lent(lent),
+            nonce,
+            key: key.to_vec(),
+            value_bytes: head.value_bytes as usize,
+            expires_at_ms: head.expires_at_ms,
+        });
+        let answer = Head {
+            grant: number,
+            sum: nonce,
+            value_bytes: head.value_bytes,
+            ..head.reply(Status::Ok)
+        };
+        Some(self.reply(answer, &pieces))
+    }
+
     /// Gives room for a value. The store is not touched, so a client that dies now has changed nothing (R1).
     fn prepare(&mut self, connection: &mut Connection, head: &Head, key: &[u8]) -> Reply {
         let value_bytes = usize::try_from(head.value_bytes).unwrap_or(usize::MAX);
@@ -333,7 +390,7 @@ impl Tools<'_> {
         let (address, key_of_area) = connection.grants.target(place).unwrap_or_default();
         let nonce = rand::random();
         let number = connection.grants.give(Grant {
-            place,
+            room: Room::Own(place),
             nonce,
             key: key.to_vec(),
             value_bytes,
@@ -430,10 +487,18 @@ impl Tools<'_> {
             let text = "no such grant: each is for one put of the connection that asked for it";
             return Ok(self.refuse(head, Status::Refused, text));
         };
+        let place = match grant.room {
+            Room::Own(place) => place,
+            Room::Lent(lent) => {
+                let value_bytes = grant.value_bytes as u64;
+                let key = (&grant.key[..], grant.expires_at_ms);
+                return self.adopt(connection, head, (lent, value_bytes, grant.nonce), key);
+            }
+        };
         // All of it is copied over.
         self.landed.resize(grant.value_bytes, 0);
         let copied = match &self.link {
-            Some(link) => connection.grants.read(&**link, grant.place, self.landed),
+            Some(link) => connection.grants.read(&**link, place, self.landed),
             None => Err(LinkError::Foreign),
         };
         if let Err(error) = copied {
@@ -446,6 +511,41 @@ impl Tools<'_> {
         self.counters.written.add(1);
         self.session
             .put(&grant.key, self.landed, grant.expires_at_ms)?;
+        let reply = self.reply(head.reply(Status::Ok), &[]);
+        Ok(Reply {
+            is_on_commit: true,
+            ..reply
+        })
+    }
+}
+
+impl Tools<'_> {
+    /// Puts what was written into a loan, where it lies. Its client can write there no more from before the
+    /// first look on.
+    fn adopt(
+        &mut self,
+        connection: &mut Connection,
+        head: &Head,
+        (lent, value_bytes, nonce): (Lent, u64, u64),
+        (key, expires_at_ms): (&[u8], u64),
+    ) -> Result<Reply, Error> {
+        let said = Said {
+            seed: nonce,
+            sum: head.sum,
+            is_durable: lent.is_durable,
+        };
+        let Some(link) = self.link.as_deref_mut() else {
+            return Err(Error::Halted("a loan without a link".into()));
+        };
+        let mut loan = lent.revoke(link);
+        let put = self.session.put_lent(key, &mut loan, &said, expires_at_ms);
+        connection.grants.end_loan(value_bytes, loan);
+        if !put? {
+            let text = "what was written is not what the client sums up to; write it again";
+            return Ok(self.refuse(head, Status::Torn, text));
+        }
+        self.counters.written.add(1);
+        self.counters.adopted.add(1);
         let reply = self.reply(head.reply(Status::Ok), &[]);
         Ok(Reply {
             is_on_commit: true,

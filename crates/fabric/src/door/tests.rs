@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 mod in_place;
 mod landing;
+mod lending;
 
 struct Fixture {
     store: Store,

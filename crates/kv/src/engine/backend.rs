@@ -8,8 +8,8 @@ use super::base::Base;
 use super::halt::PANICKED;
 use super::session_limit::Permit;
 use super::{
-    BatchOp, Engine, EngineSession, Found, Late, Piece, Placed, Placing, Ticket, VALUE_BYTES_MAX,
-    Visit,
+    BatchOp, Engine, EngineSession, Found, Late, Loan, Piece, Placed, Placing, Said, Ticket,
+    VALUE_BYTES_MAX, Visit,
 };
 use crate::concurrency::stripes::StripeId;
 use crate::error::Error;
@@ -382,6 +382,19 @@ pub(crate) trait Backend: Send + Sized {
     /// # Errors
     /// [`Error::NoSpace`], and nothing is submitted; as [`Base::healthy`] and [`Backend::commit_pending`].
     fn submit_put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error>;
+    /// As [`EngineSession::put_lent`](super::EngineSession::put_lent), for a valid key.
+    ///
+    /// # Errors
+    /// As there.
+    fn submit_lent(
+        &mut self,
+        _key: &[u8],
+        _loan: &mut Loan,
+        _said: &Said,
+        _expires_at_ms: u64,
+    ) -> Result<bool, Error> {
+        Err(Error::Options("this engine lends no blocks".into()))
+    }
     /// Submits a change of a key. On an error it releases the stripe.
     ///
     /// # Errors

@@ -44,6 +44,7 @@ use crate::stats::{CheckReport, Inspection, Stats};
 use damage::Damage;
 use everdram_pm::Pool;
 pub use limits::{KEY_BYTES_MAX, OBJECT_BYTES_MAX, VALUE_BYTES_MAX};
+pub use session::loan::{Loan, Place, Said};
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -368,6 +369,25 @@ pub trait EngineSession: Send {
         expires_at_ms: u64,
     ) -> Result<(bool, Ticket), Error>;
 
+    /// Submits a put of what was written into a loan of this store, without copying it: its room becomes that
+    /// of the value, and the loan is empty. `false`: what lies there is not what `said` says; then nothing is
+    /// submitted, and the loan is as it was. It need not be for this key, but no more than those of loans may
+    /// be read after the call as a part of the value, so nobody must be able to write there any more.
+    ///
+    /// # Errors
+    /// [`Error::KeyLength`]: also of a key that is too long for such a value. After an error the loan may be
+    /// empty, and its room is free later.
+    fn put_lent(
+        &mut self,
+        key: &[u8],
+        loan: &mut Loan,
+        said: &Said,
+        expires_at_ms: u64,
+    ) -> Result<bool, Error> {
+        let _ = (key, loan, said, expires_at_ms);
+        Err(Error::Options("this engine lends no blocks".into()))
+    }
+
     /// As [`EngineSession::get`], and waits until the answer is durable.
     ///
     /// # Errors
@@ -655,6 +675,23 @@ pub trait Engine: Send + Sync {
     /// ([`Options::keep_room`](crate::Options)), or the medium is not memory.
     fn readable(&self) -> Option<Arc<Pool>> {
         None
+    }
+    /// The pool in whose image the places of loans lie; `None`: the engine lends nothing
+    /// ([`Options::lend_bytes`](crate::Options)).
+    fn lender(&self) -> Option<Arc<Pool>> {
+        None
+    }
+    /// Lends room for a value of so many bytes of `key`, into which somebody writes it without a thread of
+    /// this process. `None`: such a value has no room of its own, or enough is lent, or too little is free.
+    /// In the pool nothing changes: after a crash the room of a loan is free.
+    fn lend(&self, key: &[u8], bytes: u64) -> Option<Loan> {
+        let _ = (key, bytes);
+        None
+    }
+    /// Ends a loan: what was not adopted is free again. Nobody must be able to write there any more: the
+    /// keys of that memory and the connections over which they were used are gone.
+    fn take_back(&self, loan: Loan) {
+        drop(loan);
     }
     /// Stops background work, makes everything durable, marks the pool clean.
     ///

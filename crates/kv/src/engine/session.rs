@@ -1,14 +1,16 @@
 //! The calls of a session, over an engine's [`Backend`].
 
+pub(super) mod loan;
+
 use super::backend::{
     Backend, Change, Edit, Locked, Met, Part, Seen, SessionCore, Taken, with_room,
 };
 use super::base::Base;
 use super::halt::PANICKED;
 use super::{
-    BatchOp, Change as Decision, Current, EngineSession, Ensure, Ensured, Found, Late, Modify,
-    OBJECT_BYTES_MAX, Piece, Placed, Placing, Scope, Ticket, TransactionBody, Visit, check_key,
-    check_value, ensure_whole, transaction,
+    BatchOp, Change as Decision, Current, EngineSession, Ensure, Ensured, Found, Late, Loan,
+    Modify, OBJECT_BYTES_MAX, Piece, Placed, Placing, Said, Scope, Ticket, TransactionBody, Visit,
+    check_key, check_value, ensure_whole, transaction,
 };
 use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::{StripeId, Stripes};
@@ -129,6 +131,19 @@ impl<B: Backend> EngineSession for B {
         self.commit_pending()
             .map_err(|error| self.engine().at_path(error))?;
         Ok((self.core().made, self.ticket()))
+    }
+
+    fn put_lent(
+        &mut self,
+        key: &[u8],
+        loan: &mut Loan,
+        said: &Said,
+        expires_at_ms: u64,
+    ) -> Result<bool, Error> {
+        check_key(key)?;
+        self.await_known(Some(&[key]))?;
+        let submitted = self.submit_lent(key, loan, said, expires_at_ms);
+        submitted.map_err(|error| self.engine().at_path(error))
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {

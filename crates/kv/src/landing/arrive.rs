@@ -3,7 +3,7 @@
 
 use super::Landing;
 use super::calls::Mark;
-use super::slot::parse;
+use super::slot::{Arrival, parse};
 use super::table::{BUCKETS, Live, bucket_of};
 use crate::engine::{BatchOp, EngineSession};
 use crate::error::Error;
@@ -143,9 +143,14 @@ impl Landing {
         if !live.is_applied() {
             // One that has not arrived waits for nobody: not for others of its key that cannot be applied.
             live.orphan.fetch_or(is_released, Ordering::AcqRel);
-            if self.key_of(&live).is_some() {
-                let is_of_key = |other: &Live| other.line.key_sum == live.line.key_sum;
-                self.apply(bucket, &held, &is_of_key, own)?;
+            let mut copy = self.copy_of(&live);
+            if let Some(arrival) = self.parse(&mut copy, &live) {
+                let is_before = |other: &Live| {
+                    other.line.key_sum == live.line.key_sum
+                        && other.line.generation < live.line.generation
+                };
+                let has_waited = self.apply(bucket, &held, &is_before, own)?;
+                self.put(&live, &arrival, has_waited, own)?;
             } else if is_released {
                 self.clear_word(live.page)?;
                 self.table.leave(&live, false);
@@ -156,7 +161,8 @@ impl Landing {
         Ok(live.is_applied())
     }
 
-    /// Applies what has arrived for those grants of a held bucket that are `wanted`, in order.
+    /// Applies what has arrived for those grants of a held bucket that are `wanted`, in order. Returns
+    /// whether it has waited for the calls that began before.
     ///
     /// # Errors
     /// Those of `session`. What comes later in the order of grants stays as well.
@@ -166,27 +172,43 @@ impl Landing {
         _held: &MutexGuard<'_, ()>,
         wanted: &dyn Fn(&Live) -> bool,
         session: &mut dyn EngineSession,
-    ) -> Result<(), Error> {
-        let mut waited = false;
+    ) -> Result<bool, Error> {
+        let mut has_waited = false;
         for live in self.table.live(bucket, wanted) {
-            let Some(mut copy) = self.copy_of(&live) else {
-                continue;
-            };
-            let Some(arrival) = parse(&mut copy, &live.line, self.pool.secret()) else {
-                continue;
-            };
-            // Calls that begin later find the bucket raised, so one wait does for all.
-            if !std::mem::replace(&mut waited, true) {
-                self.calls.wait_for_ends();
+            let mut copy = self.copy_of(&live);
+            if let Some(arrival) = self.parse(&mut copy, &live) {
+                self.put(&live, &arrival, has_waited, session)?;
+                has_waited = true;
             }
-            let _applying = self.table.apply();
-            let expires_at_ms = live.line.expires_at_ms;
-            let (_, ticket) = session.put_now(arrival.key, arrival.value, expires_at_ms)?;
-            session.wait(ticket)?;
-            self.clear_word(live.page)?;
-            self.table.leave(&live, true);
         }
+        Ok(has_waited)
+    }
+
+    /// Applies an arrival, and ends its grant. The caller holds the bucket, and says whether it has waited
+    /// for the calls that began before: those that begin later find the bucket raised, so one wait does for
+    /// all.
+    fn put(
+        &self,
+        live: &Arc<Live>,
+        arrival: &Arrival<'_>,
+        has_waited: bool,
+        session: &mut dyn EngineSession,
+    ) -> Result<(), Error> {
+        if !has_waited {
+            self.calls.wait_for_ends();
+        }
+        let _applying = self.table.apply();
+        let expires_at_ms = live.line.expires_at_ms;
+        let (_, ticket) = session.put_now(arrival.key, arrival.value, expires_at_ms)?;
+        session.wait(ticket)?;
+        self.clear_word(live.page)?;
+        self.table.leave(live, true);
         Ok(())
+    }
+
+    /// What has arrived for a grant, in a copy of its slot.
+    fn parse<'c>(&self, copy: &'c mut Option<Vec<u8>>, live: &Live) -> Option<Arrival<'c>> {
+        parse(copy.as_mut()?, &live.line, self.pool.secret())
     }
 
     /// Whether something has arrived for these keys that was not applied.
@@ -221,9 +243,9 @@ impl Landing {
     }
 
     fn key_of(&self, live: &Live) -> Option<Vec<u8>> {
-        let mut copy = self.copy_of(live)?;
-        let arrival = parse(&mut copy, &live.line, self.pool.secret())?;
-        Some(arrival.key.to_vec())
+        let mut copy = self.copy_of(live);
+        self.parse(&mut copy, live)
+            .map(|arrival| arrival.key.to_vec())
     }
 
     /// Whether the beginning of a whole slot is there.

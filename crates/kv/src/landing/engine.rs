@@ -2,7 +2,7 @@
 
 use super::session::LandingSession;
 use super::{Landing, arrive::Keys, recover, with};
-use crate::engine::{Engine, EngineSession, Ticket};
+use crate::engine::{Engine, EngineSession, Loan, Ticket};
 use crate::error::Error;
 use crate::stats::{CheckReport, Stats};
 use everdram_pm::Pool;
@@ -123,6 +123,18 @@ impl Engine for LandingEngine {
 
     fn readable(&self) -> Option<Arc<Pool>> {
         self.engine.readable()
+    }
+
+    fn lender(&self) -> Option<Arc<Pool>> {
+        self.engine.lender()
+    }
+
+    fn lend(&self, key: &[u8], bytes: u64) -> Option<Loan> {
+        self.engine.lend(key, bytes)
+    }
+
+    fn take_back(&self, loan: Loan) {
+        self.engine.take_back(loan);
     }
 
     fn reclaim(&self) -> Result<u64, Error> {

@@ -6,8 +6,8 @@ use super::Landing;
 use super::arrive::Keys;
 use super::calls::{Ending, Mark};
 use crate::engine::{
-    BatchOp, EngineSession, Ensure, Found, Modify, Piece, Placed, Placing, Scope, Ticket,
-    TransactionBody, Visit,
+    BatchOp, EngineSession, Ensure, Found, Loan, Modify, Piece, Placed, Placing, Said, Scope,
+    Ticket, TransactionBody, Visit,
 };
 use crate::error::Error;
 use std::ops::Bound;
@@ -176,6 +176,18 @@ impl EngineSession for LandingSession {
     ) -> Result<(bool, Ticket), Error> {
         self.marked(Keys::One(key), |inner| {
             inner.put_now(key, value, expires_at_ms)
+        })
+    }
+
+    fn put_lent(
+        &mut self,
+        key: &[u8],
+        loan: &mut Loan,
+        said: &Said,
+        expires_at_ms: u64,
+    ) -> Result<bool, Error> {
+        self.marked(Keys::One(key), |inner| {
+            inner.put_lent(key, loan, said, expires_at_ms)
         })
     }
 

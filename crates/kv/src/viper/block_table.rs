@@ -7,6 +7,8 @@
 //!   Free ──claim──> Open ──seal──> Sealed ──> Compacting ──grace──> Free
 //!    └──claim──> Overflow ──retire──grace──> Free
 //!    └──claim──> Checkpoint ──next checkpoint──> Free
+//!    └──lend──> Lent ──adopt──> Overflow
+//!                └──take back──> Free
 //! ```
 //! After a restart with a checkpoint of the index, a block that the checkpoint knows begins as `Unverified`.
 //! It is sealed, and becomes `Sealed` once it has been read.
@@ -54,17 +56,22 @@ pub(crate) enum State {
     Unverified = 6,
     /// A piece of the index checkpoint.
     Checkpoint = 7,
+    /// A remote client may write into it. In the pool it is as free as before: no life of it has begun.
+    Lent = 8,
 }
 
 impl State {
     /// The transitions of a block. Recovery and growth enter it from outside, a session opens and seals it,
     /// and compaction empties it. It becomes free once no reader can reach it.
     fn may_become(self, to: State) -> bool {
-        use State::{Checkpoint, Compacting, Free, Open, Outside, Overflow, Sealed, Unverified};
+        use State::{
+            Checkpoint, Compacting, Free, Lent, Open, Outside, Overflow, Sealed, Unverified,
+        };
         match (self, to) {
             (from, to) if from == to => true,
             (Outside, _) => true,
-            (Free, Open | Overflow | Checkpoint | Outside) => true,
+            (Free, Open | Overflow | Checkpoint | Outside | Lent) => true,
+            (Lent, Overflow | Free) => true,
             (Open, Sealed) => true,
             (Sealed, Compacting) => true,
             (Compacting, Sealed | Free) => true,
@@ -117,6 +124,7 @@ impl Block {
             5 => State::Overflow,
             6 => State::Unverified,
             7 => State::Checkpoint,
+            8 => State::Lent,
             _ => State::Outside,
         };
         let kind = Kind::from_byte((word >> 8) as u8).unwrap_or(Kind::Free);
@@ -395,7 +403,7 @@ impl Blocks {
             .store(list.blocks.len() as u64, Ordering::Relaxed);
     }
 
-    /// Returns a claimed block in which no life has begun.
+    /// Returns a claimed or lent block in which no life has begun.
     ///
     /// # Panics
     /// If a life has begun.
@@ -403,8 +411,37 @@ impl Blocks {
         publishes!();
         let Some(entry) = self.get(block) else { return };
         let Info { state, epoch, .. } = entry.info();
-        assert_eq!(state, State::Free, "block {block} has begun a life");
+        assert!(
+            matches!(state, State::Free | State::Lent),
+            "block {block} has begun a life"
+        );
         self.make_free(block, entry, epoch);
+    }
+
+    /// Takes `count` blocks for a remote client, if `floor` free ones are left for everybody else; returns
+    /// whether it did. The pool does not grow for that.
+    pub(super) fn lend(&self, count: usize, floor: usize, out: &mut Vec<u32>) -> bool {
+        let mut list = self.free.lock();
+        let Some(rest) = list.blocks.len().checked_sub(count) else {
+            return false;
+        };
+        if rest < floor {
+            return false;
+        }
+        for block in list.blocks.drain(rest..).rev() {
+            if let Some(entry) = self.get(block) {
+                let info = entry.info();
+                assert_eq!(info.state, State::Free, "block {block} is not free");
+                entry.set(Info {
+                    state: State::Lent,
+                    ..info
+                });
+            }
+            out.push(block);
+        }
+        self.free_count.store(rest as u64, Ordering::Relaxed);
+        self.claims.fetch_add(count as u64, Ordering::Relaxed);
+        true
     }
 
     /// The epoch of a claimed block's next life.

@@ -6,6 +6,8 @@
 //! Values are large, so they are not copied without need. A writer streams a value from the caller's memory;
 //! a reader copies it to the caller's buffer and verifies it there.
 
+pub(super) mod lending;
+
 use super::block_table::{Info, State};
 use super::layout::{ChainHead, Kind, OVERFLOW_HEAD};
 use super::record::Chain;
@@ -77,6 +79,28 @@ fn part<'a>(
 }
 
 fn write_piece(session: &mut ViperSession, block: u32, state: State, head: ChainHead, data: &[u8]) {
+    write_head(session, block, state, head);
+    let ViperSession {
+        engine,
+        lane,
+        unfenced,
+        ..
+    } = session;
+    let (lines, last) = data.as_chunks::<{ LINE as usize }>();
+    let lines = lines.as_flattened();
+    let data_at = engine.space.blocks.at(block) + OVERFLOW_HEAD;
+    if !lines.is_empty() {
+        unfenced.add(lane.stream(data_at, lines));
+    }
+    if !last.is_empty() {
+        let mut line = [0; LINE as usize];
+        line[..last.len()].copy_from_slice(last);
+        unfenced.add(lane.stream(data_at + lines.len() as u64, &line));
+    }
+}
+
+/// Begins the life of a block as a piece.
+fn write_head(session: &mut ViperSession, block: u32, state: State, head: ChainHead) {
     let ViperSession {
         engine,
         lane,
@@ -95,17 +119,38 @@ fn write_piece(session: &mut ViperSession, block: u32, state: State, head: Chain
     }
     let head = head.to_bytes(engine.pool.secret(), at, epoch);
     unfenced.add(lane.stream(at, &head));
-    let (lines, last) = data.as_chunks::<{ LINE as usize }>();
-    let lines = lines.as_flattened();
-    let data_at = at + OVERFLOW_HEAD;
-    if !lines.is_empty() {
-        unfenced.add(lane.stream(data_at, lines));
+}
+
+/// Makes a chain of blocks whose bytes are there already, and flushed: writes their heads, and one fence
+/// covers both.
+pub(super) fn adopt(session: &mut ViperSession, pieces: &[Adopted]) -> Chain {
+    let name = session.engine.chance.word();
+    for (number, piece) in pieces.iter().enumerate() {
+        let next = pieces.get(number + 1);
+        let head = ChainHead {
+            next: next.map_or(0, |next| u64::from(next.block)),
+            piece: number as u64,
+            bytes: piece.bytes,
+            data_check: piece.data_check,
+            name,
+        };
+        write_head(session, piece.block, State::Overflow, head);
     }
-    if !last.is_empty() {
-        let mut line = [0; LINE as usize];
-        line[..last.len()].copy_from_slice(last);
-        unfenced.add(lane.stream(data_at + lines.len() as u64, &line));
+    let _ordered = session.settle_and_fence();
+    Chain {
+        bytes: pieces.iter().map(|piece| piece.bytes).sum(),
+        first: pieces.first().map_or(0, |piece| piece.block),
+        pieces: pieces.len() as u32,
+        key_bytes: 0,
+        name,
     }
+}
+
+/// A piece that others have written.
+pub(super) struct Adopted {
+    pub(super) block: u32,
+    pub(super) bytes: u64,
+    pub(super) data_check: u64,
 }
 
 /// Pieces that a [`Stream`] writes between fences: unfenced data may take memory.

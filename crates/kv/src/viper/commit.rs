@@ -238,13 +238,34 @@ impl ViperSession {
         }
     }
 
-    /// Submits a put on a held stripe.
+    /// Submits a record of a kind, whose predecessor the commit looks up.
+    #[inline]
+    pub(super) fn submit_new(
+        &mut self,
+        kind: RecordKind,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: u64,
+    ) -> Result<(), Error> {
+        self.engine.healthy()?;
+        let hash = self.engine.hash(key);
+        let stripe = self.engine.stripe(hash);
+        self.engine.index.prefetch(hash);
+        self.acquire(stripe)?;
+        let old = Replaced::Unknown {
+            from: self.keys.len() as u32,
+            bytes: key.len() as u32,
+        };
+        self.keys.extend_from_slice(key);
+        self.submit_record(hash, stripe, (kind, key, value), expires_at_ms, old)
+    }
+
+    /// Submits a record on a held stripe: its kind, key and value.
     pub(super) fn submit_record(
         &mut self,
         hash: KeyHash,
         stripe: StripeId,
-        key: &[u8],
-        value: &[u8],
+        (kind, key, value): (RecordKind, &[u8], &[u8]),
         expires_at_ms: u64,
         old: Replaced,
     ) -> Result<(), Error> {
@@ -252,7 +273,7 @@ impl ViperSession {
         // version of a key that is changed in place.
         let version = self.engine.stripes.version(stripe) + 1;
         let order = Order::new(version, self.may_be_below(hash));
-        match self.write(RecordKind::Value, key, value, expires_at_ms, order) {
+        match self.write(kind, key, value, expires_at_ms, order) {
             Ok(location) => {
                 let clock = self.engine.stripes.next_version(stripe);
                 assert_eq!(clock, version, "the clock of a held stripe moved");

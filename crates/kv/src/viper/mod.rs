@@ -49,13 +49,14 @@ use crate::engine::background::Background;
 use crate::engine::base::Base;
 use crate::engine::kind::EngineKind;
 use crate::engine::random::Random;
-use crate::engine::{Engine, EngineSession, Ticket};
+use crate::engine::{Engine, EngineSession, Loan, Ticket};
 use crate::error::{Error, corrupt};
 use crate::index::{Hasher, Index, KeyHash};
 use crate::options::{Loading, Options};
 use crate::stats::{CheckReport, Stats};
 use below::Below;
 use block_table::State;
+use chain::lending::Lending;
 use claim::Claim;
 use compaction::Compaction;
 use compaction::retired::Retired;
@@ -106,6 +107,7 @@ pub(crate) struct Viper {
     keeper: Background,
     /// Whether peers may read values in place.
     is_readable: bool,
+    lending: Lending,
     /// Itself, for sessions that the engine opens for its own work.
     weak: Weak<Viper>,
 }
@@ -147,6 +149,10 @@ impl Viper {
         };
         let index = Index::new(Arc::clone(&base.epochs), hasher, options.index_depth())
             .map_err(index_error)?;
+        let is_readable = options.keep_room
+            && base.durable_at_fence
+            && !base.read_only
+            && pool.engine() == EngineKind::Viper.number();
         let viper = Arc::new_cyclic(|weak| Viper {
             deferred_marks: DeferredMarks::new(geometry.page_bytes, bytes_max),
             space,
@@ -170,10 +176,11 @@ impl Viper {
             verification: checkpoint::verify::Verification::default(),
             unreadable: recovery::unreadable::Unreadable::default(),
             keeper: Background::default(),
-            is_readable: options.keep_room
-                && base.durable_at_fence
-                && !base.read_only
-                && pool.engine() == EngineKind::Viper.number(),
+            is_readable,
+            lending: Lending::new(match is_readable {
+                true => options.lend_bytes / geometry.block_bytes,
+                false => 0,
+            }),
             weak: Weak::clone(weak),
             base,
         });
@@ -328,6 +335,7 @@ impl Engine for Viper {
                     stats.live_bytes += u64::from(entry.live());
                 }
                 State::Overflow => stats.live_bytes += u64::from(entry.filled()),
+                State::Lent => {}
             }
             stats.used_bytes += self.space.geometry.block_bytes;
         }
@@ -369,6 +377,18 @@ impl Engine for Viper {
 
     fn readable(&self) -> Option<Arc<Pool>> {
         self.is_readable.then(|| Arc::clone(&self.pool))
+    }
+
+    fn lender(&self) -> Option<Arc<Pool>> {
+        self.lending.lends().then(|| Arc::clone(&self.pool))
+    }
+
+    fn lend(&self, key: &[u8], bytes: u64) -> Option<Loan> {
+        self.lend_blocks(key, bytes)
+    }
+
+    fn take_back(&self, loan: Loan) {
+        self.take_back_blocks(loan);
     }
 
     fn reclaim(&self) -> Result<u64, Error> {

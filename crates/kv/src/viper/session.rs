@@ -12,7 +12,7 @@ use super::Viper;
 use super::claim::{Claim, SCRATCH_KEEP};
 use super::layout::Kind;
 use super::read::{Ahead, MarkPlace};
-use super::record::{Chain, Stamp};
+use super::record::{Chain, RecordKind, Stamp};
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::stripes::StripeId;
 use crate::engine::backend::{
@@ -20,7 +20,7 @@ use crate::engine::backend::{
 };
 use crate::engine::counters::{Counters, bump_signed};
 use crate::engine::session;
-use crate::engine::{BatchOp, Engine, Found, Piece, Placed, Placing, Ticket};
+use crate::engine::{BatchOp, Engine, Found, Loan, Piece, Placed, Placing, Said, Ticket};
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use everdram_pm::{Lane, Lsn, Unfenced, Written};
@@ -391,17 +391,17 @@ impl Backend for ViperSession {
 
     #[inline]
     fn submit_put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error> {
-        self.engine.healthy()?;
-        let hash = self.engine.hash(key);
-        let stripe = self.engine.stripe(hash);
-        self.engine.index.prefetch(hash);
-        self.acquire(stripe)?;
-        let old = Replaced::Unknown {
-            from: self.keys.len() as u32,
-            bytes: key.len() as u32,
-        };
-        self.keys.extend_from_slice(key);
-        self.submit_record(hash, stripe, key, value, expires_at_ms, old)
+        self.submit_new(RecordKind::Value, key, value, expires_at_ms)
+    }
+
+    fn submit_lent(
+        &mut self,
+        key: &[u8],
+        loan: &mut Loan,
+        said: &Said,
+        expires_at_ms: u64,
+    ) -> Result<bool, Error> {
+        self.submit_loan(key, loan, said, expires_at_ms)
     }
 
     #[inline(always)]
@@ -416,7 +416,8 @@ impl Backend for ViperSession {
         let (hash, old) = (KeyHash(hash), Replaced::Known(seen.at));
         if !matches!(change, Change::Remove) {
             let (value, expires_at_ms) = (change.value(), change.expires_at_ms());
-            return self.submit_record(hash, stripe, key, value, expires_at_ms, old);
+            let record = (RecordKind::Value, key, value);
+            return self.submit_record(hash, stripe, record, expires_at_ms, old);
         }
         if seen.at.is_some_and(|old| old.mark.is_none()) {
             let version = self.engine.stripes.version(stripe) + 1;

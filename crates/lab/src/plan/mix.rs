@@ -365,6 +365,8 @@ impl Mix {
                 0..90 => VALUE_FIXED as usize,
                 _ => random.random_range(0..100),
             },
+            // Blocks are lent for these.
+            Profile::Remote if pick >= 86 => random.random_range(961..2900),
             // What lies in a slot is of the length of its next grant.
             Profile::Threads | Profile::Remote if pick < 40 => VALUE_FIXED as usize,
             Profile::Variable

@@ -73,7 +73,9 @@ impl<'a> Caller<'a> {
     ) -> Result<(), Error> {
         match call {
             Call::Tend | Call::Reclaim | Call::Checkpoint => self.asked(call),
-            Call::Remote(..) if self.process.opened.landing().is_some() => self.remote(call),
+            Call::Remote(..) if self.process.opened.landing().is_some() => {
+                self.remote(session, call)
+            }
             Call::Late(client) => self.about(call, || self.late(*client)),
             Call::Hangup(client) => self.about(call, || self.hangup(*client)),
             Call::Leave => {
@@ -103,7 +105,7 @@ impl<'a> Caller<'a> {
         Ok(())
     }
 
-    fn open<'s>(
+    pub(super) fn open<'s>(
         &self,
         session: &'s mut Option<Box<dyn EngineSession>>,
     ) -> Result<&'s mut dyn EngineSession, Error> {

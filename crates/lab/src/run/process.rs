@@ -21,6 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const METADATA_BYTES: u64 = 192 << 10;
 /// Pages of the landing area, where there is one: few, so that they are given again.
 const LANDING_PAGES: u64 = 4;
+/// Bytes of blocks that may be lent at once.
+const LEND_BYTES: u64 = 16 << 10;
 
 /// A clock that only moves when it is asked to. It may be set back, as clocks of machines are; what had
 /// expired before stays expired.
@@ -97,6 +99,7 @@ impl Environment {
         }
         if profile == Profile::Remote && medium == Medium::Pmem {
             options.landing_bytes = LANDING_PAGES * PAGE_BYTES;
+            (options.keep_room, options.lend_bytes) = (true, LEND_BYTES);
             options.max_bytes += (LANDING_PAGES + 1) * PAGE_BYTES;
         }
         if engine == EngineKind::Tiered {

@@ -7,6 +7,10 @@
 //! A write that comes after its connection has ended can spoil what another client has written into the same
 //! pages since then, and nobody promises that client anything else (R6). So it comes only while nobody has
 //! them.
+//!
+//! Long values are mostly written into blocks that the engine lends. Such a put is acknowledged by the
+//! server: its client writes all of it or a part, durably or not, and says so. It writes nothing later: its
+//! memory is taken back before the server looks.
 
 use super::caller::Caller;
 use super::clients::Client;
@@ -14,6 +18,7 @@ use super::process::Numbers;
 use crate::plan::call::{Call, Fate, Outcome};
 use crate::plan::profile;
 use everdram::Error;
+use everdram::engine::{EngineSession, Loan, Said};
 use everdram::landing::{Grant, Landing, slot};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -24,14 +29,20 @@ use std::sync::Arc;
 const PIECE: usize = 12;
 /// Cuts what a client writes, and shuffles it.
 fn pieces(grant: &Grant, bytes: &[u8], random: &mut StdRng) -> Vec<(u64, Vec<u8>)> {
+    let mut pieces = cut(grant.offset, bytes, random);
+    pieces.shuffle(random);
+    pieces
+}
+
+/// Cuts bytes that are written from an offset on.
+fn cut(offset: u64, bytes: &[u8], random: &mut StdRng) -> Vec<(u64, Vec<u8>)> {
     let most = random.random_range(1..=PIECE);
     let (mut pieces, mut at) = (Vec::new(), 0);
     while at < bytes.len() {
         let end = bytes.len().min(at + 8 * random.random_range(1..=most));
-        pieces.push((grant.offset + at as u64, bytes[at..end].to_vec()));
+        pieces.push((offset + at as u64, bytes[at..end].to_vec()));
         at = end;
     }
-    pieces.shuffle(random);
     pieces
 }
 
@@ -41,7 +52,13 @@ impl Caller<'_> {
     }
 
     /// See [`Call::Remote`].
-    pub(crate) fn remote(&self, call: &Call) -> Result<(), Error> {
+    pub(crate) fn remote(
+        &self,
+        session: &mut Option<Box<dyn EngineSession>>,
+        call: &Call,
+    ) -> Result<(), Error> {
+        // Opening a session is not part of the call.
+        let session = self.open(session)?;
         let (Some(landing), &Call::Remote(key, value, expires, fate)) = (self.landing(), call)
         else {
             return Ok(());
@@ -50,6 +67,16 @@ impl Caller<'_> {
         let number = self.recorder.invoke(name, call);
         let mut random = profile::random(self.seed, 1000 + u64::from(number));
         let (key, value) = (self.profile.key(key), self.recorder.bytes(value));
+        if random.random_range(0..4) > 0
+            && let Some(mut loan) = self.process.opened.engine().lend(&key, value.len() as u64)
+        {
+            let said = (&key[..], &value[..], expires);
+            let outcome = self.lent(session, &mut loan, said, fate, &mut random)?;
+            // The connection has ended: nothing of it arrives any more.
+            self.process.opened.engine().take_back(loan);
+            self.recorder.ret(number, outcome);
+            return Ok(());
+        }
         let Some((name, grant)) =
             self.granted(&landing, (name, &key, &value, expires), &mut random)?
         else {
@@ -86,6 +113,58 @@ impl Caller<'_> {
         }
         self.clients.give_back(client);
         Ok(())
+    }
+
+    /// A client writes its value into blocks of the store, and says so unless it vanishes before.
+    fn lent(
+        &self,
+        session: &mut dyn EngineSession,
+        loan: &mut Loan,
+        (key, value, expires): (&[u8], &[u8], u64),
+        fate: Fate,
+        random: &mut StdRng,
+    ) -> Result<Outcome, Error> {
+        let mut lane = self.process.pool.lane();
+        let (mut pieces, mut from) = (Vec::new(), 0);
+        for place in loan.places() {
+            let end = from + place.bytes as usize;
+            pieces.extend(cut(place.offset, &value[from..end], random));
+            from = end;
+        }
+        pieces.shuffle(random);
+        let (all, percent) = match fate {
+            Fate::Part(percent) => (pieces.len(), usize::from(percent)),
+            Fate::Durable | Fate::Told => (pieces.len(), 100),
+        };
+        for (offset, mut bytes) in pieces.into_iter().take(all * percent / 100) {
+            // The rest of a last word is the loan's, too.
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+            let _not_durable = lane.store(offset, &bytes);
+        }
+        let is_durable = percent == 100 && random.random();
+        if is_durable {
+            let mut flushed = None;
+            for place in loan.places() {
+                lane.flush_range(place.offset, place.bytes)
+                    .join(&mut flushed);
+            }
+            let _durable = flushed.map(|flushed| lane.fence(flushed));
+        }
+        if percent < 100 && random.random() {
+            return Ok(Outcome::Declined);
+        }
+        let said = Said::of(value, random.random(), is_durable);
+        let put = session.put_lent(key, loan, &said, expires);
+        let ticket = session.commit()?;
+        session.wait(ticket)?;
+        match put {
+            Ok(true) => Ok(Outcome::Done),
+            // What is missing may have been there before.
+            Ok(false) if percent < 100 => Ok(Outcome::Declined),
+            Ok(false) => panic!("what was written into a loan is not there"),
+            Err(Error::NoSpace(_)) => Ok(Outcome::NoRoom),
+            Err(error) => Err(error),
+        }
     }
 
     /// A grant in a new slot, or in that of a client whose value was applied. Returns the client's name, too.

@@ -124,6 +124,7 @@ impl<'a> Cluster<'a> {
             let settings = Settings {
                 trusts_peers: true,
                 read_lease: route.in_place.then_some(LEASE),
+                lends: store.engine().lender().is_some(),
                 ..Settings::default()
             };
             let door = TurnedDoor::new(&store, &network, settings)?;
@@ -337,6 +338,7 @@ fn options(curve: &Curve<'_>) -> Result<Options, Error> {
     options.initial_bytes = POOL_BYTES;
     options.prefault = true;
     options.keep_room = true;
+    options.lend_bytes = LANDING_BYTES;
     Ok(options)
 }
 

@@ -441,7 +441,9 @@ fn extent(entry: &Block) -> (Info, Option<u32>) {
         let limit = match info.state {
             State::Sealed | State::Compacting => entry.has_long_keys().then_some(u32::MAX),
             State::Open => Some(entry.written()),
-            State::Outside | State::Free | State::Overflow | State::Checkpoint => Some(0),
+            State::Outside | State::Free | State::Overflow | State::Checkpoint | State::Lent => {
+                Some(0)
+            }
             State::Unverified => unreachable!("a checkpoint is made before verification is done"),
         };
         // A session may have sealed the block meanwhile.

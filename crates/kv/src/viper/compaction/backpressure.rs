@@ -39,7 +39,7 @@ const EVICTION_WAITS_MAX: usize = 2000;
 
 impl Viper {
     /// The number of free blocks to keep.
-    fn reserve(&self) -> u64 {
+    pub(in crate::viper) fn reserve(&self) -> u64 {
         let blocks = &self.space.blocks;
         match &self.below {
             None => blocks.step() / 2,
