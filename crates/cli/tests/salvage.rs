@@ -252,3 +252,81 @@ fn nothing_is_missing_from_a_sound_pool(engine: EngineKind) {
     let log = server.end();
     assert!(!log.contains("damaged"), "{log}");
 }
+
+/// Keys of a pool of `tiered` that has room for a few of them: the others are in the log.
+const MANY: u32 = 2000;
+
+fn pool_with_log(directory: &Path) -> PathBuf {
+    let pool = directory.join("pool");
+    let mut options = everdram::Options::default();
+    options.engine = Some(EngineKind::Tiered);
+    options.initial_bytes = 1 << 20;
+    options.max_bytes = 2 << 20;
+    options.tiered.segment_bytes = 1 << 20;
+    let store = everdram::Store::open(&pool, &options).unwrap();
+    let mut session = store.session().unwrap();
+    for number in 0..MANY {
+        let value = value(number).repeat(8);
+        session
+            .put(key(number).as_bytes(), value.as_bytes())
+            .unwrap();
+    }
+    drop(session);
+    store.close().unwrap();
+    pool
+}
+
+/// What the log alone has is saved but for the damaged key, and the file is named.
+#[test]
+fn a_damaged_log_costs_the_damaged_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let pool = pool_with_log(directory.path());
+    let segment = pool.join("tier2/everdram.aof.1.incr.aof");
+    let mut bytes = fs::read(&segment).unwrap();
+    let wanted = value(0).into_bytes();
+    let at = bytes.windows(wanted.len()).position(|some| some == wanted);
+    bytes[at.unwrap() + 100] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+    let before = files(&pool);
+    let file = directory.path().join("saved.tsv");
+
+    let checked = run(&["check", text(&pool)]);
+    let said = String::from_utf8(checked.stdout).unwrap();
+    assert_eq!(checked.status.code(), Some(1), "{said}");
+    let names = said.contains("everdram.aof.1.incr.aof at byte") && said.contains(&key(0));
+    assert!(names && said.contains("1 finding"), "{said}");
+
+    let plain = run(&["export", text(&pool), text(&file)]);
+    assert_eq!(plain.status.code(), Some(1));
+    let said = String::from_utf8(plain.stderr).unwrap();
+    assert!(said.contains("export --salvage"), "{said}");
+
+    let saved = run(&["export", "--salvage", text(&pool), text(&file)]);
+    let said = String::from_utf8(saved.stderr).unwrap();
+    assert_eq!(saved.status.code(), Some(3), "{said}");
+    assert!(said.contains("at least 1 records are missing"), "{said}");
+    let lines = fs::read_to_string(&file).unwrap();
+    assert_eq!(lines.lines().count() as u32, MANY - 1);
+    assert!(!lines.contains(&key(0)));
+
+    let server = Server::start(&["--salvage", "--pool", text(&pool)]);
+    let url = format!("redis://127.0.0.1:{}", server.ready["port"]);
+    let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+    let mut get = |number| -> redis::RedisResult<Option<String>> {
+        redis::cmd("GET").arg(key(number)).query(&mut connection)
+    };
+    let error = get(0).unwrap_err().to_string();
+    assert!(error.contains("damaged"), "{error}");
+    assert_eq!(get(1).unwrap(), Some(value(1).repeat(8)));
+    server.end();
+
+    // Without a segment and the manifest the others are served all the same.
+    fs::remove_file(&segment).unwrap();
+    fs::remove_file(pool.join("tier2/everdram.aof.manifest")).unwrap();
+    let saved = run(&["export", "--salvage", text(&pool), text(&file)]);
+    let said = String::from_utf8(saved.stderr).unwrap();
+    assert_eq!(saved.status.code(), Some(3), "{said}");
+    let has_both = said.contains("manifest is missing") && files(&pool).len() + 2 == before.len();
+    assert!(has_both, "{said}");
+    assert!(fs::read_to_string(&file).unwrap().contains(&key(MANY - 1)));
+}

@@ -30,6 +30,8 @@ const SUM: Range<usize> = 3..14;
 const VERSION: Range<usize> = 14..22;
 const MOVES: Range<usize> = 22..25;
 const BYTES: Range<usize> = 25..30;
+/// Digits of the length of the longest key.
+const KEY_DIGITS: usize = 5;
 /// Salt of the sums.
 const SALT: u64 = 0x61;
 
@@ -202,6 +204,49 @@ pub(super) fn parse(bytes: &[u8], secret: &Secret, at: Position) -> Option<Entry
     })
 }
 
+/// What bytes say of an entry that began there and does not verify.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    /// The key, if the bytes have one.
+    pub(super) key: Option<Range<usize>>,
+    /// Bytes of the entry, padding included, as its head and its command say.
+    pub(super) bytes: [Option<u64>; 2],
+}
+
+/// What the bytes of a damaged entry say.
+pub(super) fn claim(bytes: &[u8]) -> Claim {
+    // The lines before it have always the same length, whatever is in them.
+    let key = claimed_key(bytes, HEAD + "*3\r\n$3\r\nSET\r\n".len());
+    let is_set = bytes.get(HEAD + 8..HEAD + 11) == Some(b"SET");
+    let is_expiring = is_set && bytes.get(HEAD + 1) == Some(&b'5');
+    let rest = if is_expiring { 3 } else { usize::from(is_set) };
+    let command = key.as_ref().and_then(|key| {
+        let at = key.end + 2;
+        let mut parts = Parts { bytes, at };
+        (0..rest).try_for_each(|_| parts.skip_bulk())?;
+        Some(parts.at)
+    });
+    let padded = |length: usize| length as u64 + padding(length as u64);
+    Claim {
+        key,
+        bytes: [length(bytes), command].map(|length| length.map(padded)),
+    }
+}
+
+/// The key whose length is told at byte `at`, if it seems to end where that says.
+fn claimed_key(bytes: &[u8], at: usize) -> Option<Range<usize>> {
+    let from = at + 1;
+    let digits = bytes.get(from..)?.iter().take(KEY_DIGITS);
+    let digits = digits.take_while(|byte| byte.is_ascii_digit()).count();
+    let text = std::str::from_utf8(bytes.get(from..from + digits)?).ok()?;
+    let start = from + digits + 2;
+    let key = start..start + text.parse::<usize>().ok()?;
+    let end = bytes.get(key.end..key.end + 2)?;
+    // One of the two may be what is damaged.
+    let is_end = end[0] == b'\r' || end[1] == b'\n';
+    (is_end && !key.is_empty()).then_some(key)
+}
+
 /// Reads a command part by part.
 struct Parts<'a> {
     bytes: &'a [u8],
@@ -235,6 +280,13 @@ impl Parts<'_> {
         } else {
             None
         }
+    }
+
+    /// Goes to the end of a part whose bytes need not be there.
+    fn skip_bulk(&mut self) -> Option<()> {
+        let length = self.number(b'$')?;
+        self.at = self.at.checked_add(length)?.checked_add(2)?;
+        Some(())
     }
 }
 
@@ -292,6 +344,39 @@ mod tests {
                     assert_eq!(parse(&bad, &secret(), AT), None, "bit {bit}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_damaged_entry_says_what_it_was() {
+        let value = Said::Set {
+            value: &[7; 300],
+            expires_at_ms: 1 << 40,
+        };
+        for said in [value, Said::Del] {
+            let (mut bytes, mut unsure) = (Vec::new(), 0);
+            let stored = encode(&mut bytes, &secret(), AT, b"a key", said, (9, 3));
+            let command = bytes.len();
+            bytes.extend_from_slice(&[b'x'; 100]);
+            for at in 0..command {
+                let mut bad = bytes.clone();
+                bad[at] ^= 1;
+                let Claim { key, bytes } = claim(&bad);
+                let key = key.map(|key| bad[key].to_vec());
+                // Where the key is what was damaged, one byte of it is wrong.
+                let differ = |key: &[u8]| key.iter().zip(b"a key").filter(|(a, b)| a != b).count();
+                let is_key = key.is_some_and(|key| key.len() == 5 && differ(&key) <= 1);
+                unsure += usize::from(!is_key);
+                assert!(
+                    !is_key || bytes.contains(&Some(stored)),
+                    "byte {at}: {bytes:?}"
+                );
+            }
+            // The digits of the key's length.
+            assert_eq!(unsure, 1, "{said:?}");
+        }
+        for cut in 0..64 {
+            claim(&vec![b'#'; cut]);
         }
     }
 

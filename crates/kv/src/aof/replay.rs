@@ -5,12 +5,16 @@ use super::segment::{HEAD, Segment};
 use super::{Log, location_of};
 use crate::error::Error;
 use crate::index::Location;
+use everdram_pm::Secret;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Bytes that are read at a time.
 const WINDOW: usize = if cfg!(miri) { 1 << 12 } else { 1 << 20 };
+
+/// Bytes of a disk that are readable together, or not.
+const SECTOR: usize = 512;
 
 /// Bytes from which the number of entries is estimated.
 const SAMPLE: usize = 64 << 10;
@@ -37,10 +41,10 @@ impl Read<'_> {
 /// Entries of a segment that lie next to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    segment: u64,
+    pub(super) segment: u64,
     /// Offset of the first entry, and that behind the last one.
-    from: u64,
-    to: u64,
+    pub(super) from: u64,
+    pub(super) to: u64,
 }
 
 impl Part {
@@ -129,15 +133,12 @@ impl Log {
             return Ok(());
         };
         self.replay_range(&segment, part.from..part.to, &mut |read| {
-            match read.value() {
-                Some(_) => segment.note_state(read.entry.bytes, read.entry.expires_at_ms),
-                None => segment.note_removal(read.entry.bytes),
-            }
+            segment.note(&read);
             meet(read)
         })
     }
 
-    fn numbered(&self, number: u64) -> Option<Arc<Segment>> {
+    pub(super) fn numbered(&self, number: u64) -> Option<Arc<Segment>> {
         let segments = self.segments();
         segments
             .into_iter()
@@ -150,51 +151,106 @@ impl Log {
         range: Range<u64>,
         meet: &mut dyn FnMut(Read<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let end = range.end;
-        let mut window = Vec::new();
-        // The window begins at this offset.
-        let mut from = range.start;
+        let mut window = Window::new(segment, range.end);
         let mut at = range.start;
-        while at < end {
-            let rest = window.get((at - from) as usize..).unwrap_or(&[]);
-            let length = entry::length(rest);
-            let wanted = length.unwrap_or(entry::HEAD).max(entry::HEAD);
-            if rest.len() < wanted {
-                if at + wanted as u64 > end {
-                    return Err(self.damaged(
-                        segment.number,
-                        at,
-                        "an entry of the log reaches past its end",
-                    ));
-                }
-                let bytes = (WINDOW.max(wanted) as u64).min(end - at) as usize;
-                window.resize(bytes, 0);
-                segment
-                    .file
-                    .read_at(at, &mut window)
-                    .map_err(Error::of_pool)?;
-                from = at;
-                // Now that the head is there, the length may ask for more.
-                if length.is_none() && entry::length(&window).is_some() {
-                    continue;
-                }
-            }
-            let bytes = &window[(at - from) as usize..];
-            let parsed = entry::parse(bytes, &self.secret, segment.at(at));
-            let Some(entry) = parsed.filter(|entry| at + entry.bytes <= end) else {
-                return Err(self.damaged(
-                    segment.number,
-                    at,
-                    "an entry of the log does not verify",
-                ));
+        while at < range.end {
+            let Some((entry, bytes)) = window.entry_at(&self.secret, at)? else {
+                let what = "an entry of the log does not verify";
+                return Err(self.damaged(segment.number, at, what));
             };
+            at += entry.bytes;
             meet(Read {
+                location: location_of(segment.slot, at - entry.bytes),
                 entry: &entry,
                 bytes,
-                location: location_of(segment.slot, at),
             })?;
-            at += entry.bytes;
         }
         Ok(())
+    }
+}
+
+impl Segment {
+    /// Notes an entry that is read for the first time since the log was opened.
+    pub(super) fn note(&self, read: &Read<'_>) {
+        match read.value() {
+            Some(_) => self.note_state(read.entry.bytes, read.entry.expires_at_ms),
+            None => self.note_removal(read.entry.bytes),
+        }
+    }
+}
+
+/// The bytes of a segment up to some end, which are read in order, and far ahead.
+pub(super) struct Window<'a> {
+    segment: &'a Segment,
+    end: u64,
+    bytes: Vec<u8>,
+    /// The offset of the first of these bytes.
+    from: u64,
+    /// Whether what the disk cannot read counts as zeros.
+    pub(super) skips_unreadable: bool,
+}
+
+impl Window<'_> {
+    pub(super) fn new(segment: &Segment, end: u64) -> Window<'_> {
+        Window {
+            segment,
+            end,
+            bytes: Vec::new(),
+            from: 0,
+            skips_unreadable: false,
+        }
+    }
+
+    /// The bytes from offset `at` on: at least `wanted`, or all up to the end.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    pub(super) fn bytes_at(&mut self, at: u64, wanted: usize) -> Result<&[u8], Error> {
+        let left = self.end.saturating_sub(at);
+        let wanted = left.min(wanted as u64);
+        let has_all = at >= self.from && at + wanted <= self.from + self.bytes.len() as u64;
+        if !has_all {
+            self.bytes
+                .resize(left.min(wanted.max(WINDOW as u64)) as usize, 0);
+            self.from = at;
+            let read = self.segment.file.read_at(at, &mut self.bytes);
+            match read.map_err(Error::of_pool) {
+                Err(Error::Pool(_)) if self.skips_unreadable => self.read_parts(),
+                other => other?,
+            }
+        }
+        Ok(self.bytes.get((at - self.from) as usize..).unwrap_or(&[]))
+    }
+
+    /// Reads what the disk gives.
+    fn read_parts(&mut self) {
+        let mut at = self.from;
+        for part in self.bytes.chunks_mut(SECTOR) {
+            if self.segment.file.read_at(at, part).is_err() {
+                part.fill(0);
+            }
+            at += part.len() as u64;
+        }
+    }
+
+    /// The entry at offset `at`, if one verifies there, and bytes that begin with it.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    pub(super) fn entry_at(
+        &mut self,
+        secret: &Secret,
+        at: u64,
+    ) -> Result<Option<(Entry, &[u8])>, Error> {
+        let (place, end) = (self.segment.at(at), self.end);
+        let length = entry::length(self.bytes_at(at, entry::HEAD)?);
+        // A damaged length must not cost more memory than the file has.
+        let Some(length) = length.filter(|length| at + *length as u64 <= end) else {
+            return Ok(None);
+        };
+        let bytes = self.bytes_at(at, length)?;
+        let parsed = entry::parse(bytes, secret, place);
+        let parsed = parsed.filter(|entry| at + entry.bytes <= end);
+        Ok(parsed.map(|entry| (entry, bytes)))
     }
 }

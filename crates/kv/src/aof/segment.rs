@@ -12,7 +12,9 @@
 use super::NUMBER_END;
 use super::digits::{get, put};
 use super::entry::{self, GRAIN, Position};
+use super::expiries::Expiries;
 use everdram_pm::{Secret, ShelfFile};
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of the head.
@@ -84,10 +86,7 @@ pub(super) struct Segment {
     pub(super) stale: AtomicU64,
     /// Bytes of removals.
     pub(super) removals: AtomicU64,
-    /// Bytes of entries that expire.
-    pub(super) expiring: AtomicU64,
-    /// The first and the last expiry of an entry in Unix milliseconds; `u64::MAX` and 0 = none.
-    pub(super) expiry: (AtomicU64, AtomicU64),
+    expiries: Mutex<Expiries>,
 }
 
 impl Segment {
@@ -107,17 +106,14 @@ impl Segment {
             bytes: AtomicU64::new(bytes),
             stale: AtomicU64::new(0),
             removals: AtomicU64::new(0),
-            expiring: AtomicU64::new(0),
-            expiry: (AtomicU64::new(u64::MAX), AtomicU64::new(0)),
+            expiries: Mutex::default(),
         }
     }
 
     /// Notes an entry of so many bytes with a state that expires then (Unix milliseconds; 0 = never).
     pub(super) fn note_state(&self, bytes: u64, expires_at_ms: u64) {
         if expires_at_ms != 0 {
-            self.expiring.fetch_add(bytes, Ordering::Relaxed);
-            self.expiry.0.fetch_min(expires_at_ms, Ordering::Relaxed);
-            self.expiry.1.fetch_max(expires_at_ms, Ordering::Relaxed);
+            self.expiries.lock().note(bytes, expires_at_ms);
         }
     }
 
@@ -128,19 +124,22 @@ impl Segment {
 
     /// Whether an entry has expired by `now`.
     pub(super) fn has_expired(&self, now: u64) -> bool {
-        self.expiry.0.load(Ordering::Relaxed) <= now
+        self.expiries.lock().has_begun(now)
     }
 
-    /// Bytes that cleaning would not keep: stale ones, those of entries that have all expired by `now`, and
+    /// Bytes that cleaning would not keep: stale ones, those of entries that have expired by `now`, and
     /// removals where no older segment is left that they could speak of.
     pub(super) fn garbage(&self, now: u64, is_oldest: bool) -> u64 {
         let (bytes, stale) = self.use_of();
-        let is_over = self.expiry.1.load(Ordering::Relaxed) < now;
-        let of = |counter: &AtomicU64, counts: bool| match counts {
-            true => counter.load(Ordering::Relaxed),
+        let expired = self.expiries.lock().expired(now).min(bytes);
+        // Of what has expired, as much may be stale, too, as of the rest.
+        let share = expired as f64 / bytes.max(1) as f64;
+        let expired = ((bytes - stale) as f64 * share) as u64;
+        let removals = match is_oldest {
+            true => self.removals.load(Ordering::Relaxed),
             false => 0,
         };
-        (stale + of(&self.expiring, is_over) + of(&self.removals, is_oldest)).min(bytes)
+        (stale + expired + removals).min(bytes)
     }
 
     /// Bytes of entries, and how many of them are stale.

@@ -1,7 +1,7 @@
 //! Appending: entries go to a batch in memory, and a batch becomes durable as a whole.
 
 use super::entry::{self, Order, Position, Said};
-use super::segment::{HEAD, Segment, seal};
+use super::segment::{HEAD, SEAL, Segment, seal};
 use super::{Log, location_of};
 use crate::error::Error;
 use crate::index::Location;
@@ -212,13 +212,20 @@ impl Writer {
                 std::cmp::Ordering::Equal => end.offset,
                 std::cmp::Ordering::Greater => HEAD,
             };
-            if segment.file.len().map_err(Error::of_pool)? > to {
-                segment.file.set_len(to).map_err(Error::of_pool)?;
-            }
             segment.bytes.store(to, Ordering::Relaxed);
-            match segment.number == self.last.number {
-                true => self.at = to,
-                false => self.seal(log, segment)?,
+            let is_last = segment.number == self.last.number;
+            let length = match is_last {
+                true => to,
+                false => to + SEAL,
+            };
+            if is_last {
+                self.at = to;
+            } else {
+                // Over what is there, since a full disk has no room for it.
+                self.seal(log, Arc::clone(&segment))?;
+            }
+            if segment.file.len().map_err(Error::of_pool)? > length {
+                segment.file.set_len(length).map_err(Error::of_pool)?;
             }
         }
         Ok(())

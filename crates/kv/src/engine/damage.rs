@@ -44,6 +44,8 @@ struct Found {
 #[derive(Default)]
 struct Doubtful {
     keys: HashMap<Vec<u8>, Doubt>,
+    /// Versions before which a state of the key is wrong, and offsets of the damage.
+    older: HashMap<Vec<u8>, Doubt>,
     /// Keys of which only the beginning and the length in bytes are known.
     beginnings: Vec<(Vec<u8>, u64, Doubt)>,
 }
@@ -76,15 +78,13 @@ impl Damage {
 
     /// From here on, reads of `key` that find nothing newer fail.
     pub(crate) fn doubt(&self, key: Vec<u8>, doubt: Doubt) {
-        match self.doubtful.write().keys.entry(key) {
-            Entry::Occupied(mut old) if old.get().version < doubt.version => {
-                old.insert(doubt);
-            }
-            Entry::Occupied(_) => {}
-            Entry::Vacant(place) => {
-                place.insert(doubt);
-            }
-        }
+        enter(&mut self.doubtful.write().keys, key, doubt);
+    }
+
+    /// From here on, reads of `key` that find a state before this version fail: damaged bytes seem to say
+    /// that it was replaced or removed.
+    pub(crate) fn doubt_older(&self, key: Vec<u8>, doubt: Doubt) {
+        enter(&mut self.doubtful.write().older, key, doubt);
     }
 
     /// As [`Damage::doubt`], for a key of `key_bytes` bytes of which only the beginning is known.
@@ -105,7 +105,10 @@ impl Damage {
             *key_bytes == key.len() as u64 && key.starts_with(beginning)
         });
         let mut all = known.into_iter().chain(begun.map(|(.., doubt)| doubt));
-        match all.find(|doubt| found.is_none_or(|version| version <= doubt.version)) {
+        let uncertain = all.find(|doubt| found.is_none_or(|version| version <= doubt.version));
+        let older = doubtful.older.get(key);
+        let older = older.filter(|doubt| found.is_some_and(|version| version < doubt.version));
+        match uncertain.or(older) {
             None => Ok(()),
             Some(doubt) => Err(corrupt(
                 doubt.offset,
@@ -129,6 +132,19 @@ impl Damage {
         SalvageStats {
             doubtful_keys: (doubtful.keys.len() + doubtful.beginnings.len()) as u64,
             ..self.found.lock().stats
+        }
+    }
+}
+
+/// Enters a doubt, of which the one with the greater version stays.
+fn enter(keys: &mut HashMap<Vec<u8>, Doubt>, key: Vec<u8>, doubt: Doubt) {
+    match keys.entry(key) {
+        Entry::Occupied(mut old) if old.get().version < doubt.version => {
+            old.insert(doubt);
+        }
+        Entry::Occupied(_) => {}
+        Entry::Vacant(place) => {
+            place.insert(doubt);
         }
     }
 }
@@ -172,6 +188,7 @@ mod tests {
         damage.doubt(b"key".to_vec(), doubt(5));
         damage.doubt(b"key".to_vec(), doubt(3));
         damage.doubt_beginning(b"lon".to_vec(), 4, doubt(7));
+        damage.doubt_older(b"replaced".to_vec(), doubt(5));
         for (key, found, certain) in [
             (&b"key"[..], None, false),
             (b"key", Some(5), false),
@@ -180,6 +197,9 @@ mod tests {
             (b"long", Some(7), false),
             (b"long", Some(8), true),
             (b"longer", None, true),
+            (b"replaced", None, true),
+            (b"replaced", Some(4), false),
+            (b"replaced", Some(5), true),
         ] {
             let judged = damage.judge(key, found);
             assert_eq!(judged.is_ok(), certain, "{key:?} {found:?}: {judged:?}");

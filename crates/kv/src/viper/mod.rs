@@ -135,7 +135,15 @@ impl Viper {
         let base = Base::new(Arc::clone(&pool), path, options, own);
         let chance = options.chance();
         let bytes_max = options.max_bytes.max(pool.region().len());
-        let below = Below::open(&pool, path, options, bytes_max, geometry.block_bytes)?;
+        let damage = base.damage.as_deref();
+        let below = Below::open(
+            &pool,
+            path,
+            options,
+            damage,
+            bytes_max,
+            geometry.block_bytes,
+        )?;
         let space = Space::of(Arc::clone(&pool), geometry, options);
         // An open that has to read everything skips the checkpoint.
         let is_all_read = pool.is_read_only()

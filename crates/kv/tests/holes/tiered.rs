@@ -3,14 +3,17 @@
 //! tiered`).
 
 use crate::map;
-use crate::support::Bed;
 use crate::support::contents::{Contents, assert_holds, assert_sound};
 use crate::support::frozen::Frozen;
+use crate::support::{Bed, seed};
 use everdram::options::Loading;
 use everdram::{EngineKind, Error, Options, Store};
 use everdram_pm::faults::Faults;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 const MANIFEST: &str = "tier2/everdram.aof.manifest";
 
@@ -286,6 +289,91 @@ fn hole_n7_a_full_tier_1_refuses_and_drops_nothing() {
     drop(session);
     let (_place, killed) = reopened(&bed, &Frozen::take(&bed.path()));
     assert_holds(&killed, &model, "after a kill");
+}
+
+/// Does it again while there is no room, as clients do. How many times there was none.
+fn until_there_is_room(what: &str, mut call: impl FnMut() -> Result<(), Error>) -> u32 {
+    let begun = Instant::now();
+    for refusals in 0.. {
+        match call() {
+            Ok(()) => return refusals,
+            Err(Error::NoSpace(_)) if begun.elapsed() < Duration::from_secs(60) => {
+                std::thread::yield_now();
+            }
+            Err(error) => panic!("{what}: {error}"),
+        }
+    }
+    unreachable!()
+}
+
+/// The disk of the log was full. Users removed keys, and no room came back: cleaning writes what it keeps
+/// before a segment goes, and the disk had no room for that, nor for a manifest.
+#[test]
+fn a_full_disk_gets_its_room_back() {
+    const EACH: u32 = 4;
+    const ROUNDS: u32 = 8;
+    let room = |options: &mut Options| {
+        small(options);
+        options.reclaim_background = true;
+    };
+    let bed = bed();
+    drop(bed.open_with(room));
+    let faults = Faults::install(&bed.path().join("tier2"));
+    faults.disk(Some(3 << 20));
+    let store = bed.open_with(room);
+    let mut session = store.session().unwrap();
+    let mut model = Contents::new();
+    let mut last = 0;
+    for number in 0.. {
+        let value = vec![number as u8; 400];
+        match session.put(&key(number), &value) {
+            Ok(_) => drop(model.insert(key(number), value)),
+            Err(Error::NoSpace(_)) => break,
+            Err(error) => panic!("{error}"),
+        }
+        last = number;
+    }
+    println!("full with {last} keys, {:?}", store.stats().own);
+    assert!(evicted(&store) > 4000 && faults.used().unwrap() > 2 << 20);
+    let mut random = StdRng::seed_from_u64(seed());
+    let mut refusals = 0;
+    for round in 0..ROUNDS {
+        // What they take is in all segments.
+        let mut keys: Vec<Vec<u8>> = model.keys().cloned().collect();
+        keys.retain(|_| random.random_ratio(1, EACH));
+        for key in &keys {
+            refusals += until_there_is_room("removing", || session.delete(key).map(drop));
+            model.remove(key);
+        }
+        // A part of what they took: a removal takes room, too.
+        for _ in 0..keys.len() * 2 / 3 {
+            last += 1;
+            let value = vec![last as u8; 400];
+            let write = || session.put(&key(last), &value).map(drop);
+            refusals += until_there_is_room("writing", write);
+            model.insert(key(last), value);
+        }
+        println!(
+            "{round}: {refusals} refusals, {} keys, {:?}",
+            model.len(),
+            store.stats().own
+        );
+    }
+    assert!(faults.used().unwrap() <= 3 << 20);
+    assert_holds(&store, &model, "with room again");
+    // Batches that were refused have left segments without entries. They go, but for the last one.
+    until_there_is_room("segments without entries", || {
+        let frozen = Frozen::take(&bed.path());
+        let lengths = frozen.names().filter(|name| name.ends_with(".incr.aof"));
+        let empty = lengths.filter(|name| frozen.file(name).len() <= 96).count();
+        match empty <= 1 {
+            true => Ok(()),
+            false => Err(Error::NoSpace(format!("{empty} are there"))),
+        }
+    });
+    let (_place, killed) = reopened(&bed, &Frozen::take_idle(&bed.path()));
+    assert_holds(&killed, &model, "after a kill");
+    assert_sound(&killed, "after a kill");
 }
 
 /// The log had INCR and expiries as "in so many seconds": replayed twice, or later, they gave something else.

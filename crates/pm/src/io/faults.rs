@@ -24,11 +24,15 @@ use std::sync::{Arc, LazyLock, Weak};
 /// Bytes that a device writes atomically.
 const SECTOR: u64 = 512;
 
+/// Bytes that a disk gives to a file at a time.
+const PAGE: u64 = 4096;
+
 static REGISTRY: LazyLock<Mutex<HashMap<PathBuf, Weak<Faults>>>> = LazyLock::new(Mutex::default);
 
 /// The faults of one directory, and what a crash there would lose.
 #[derive(Debug, Default)]
 pub struct Faults {
+    directory: PathBuf,
     state: Mutex<State>,
 }
 
@@ -45,6 +49,8 @@ struct State {
     directory_fails: bool,
     /// Bytes of growth before the disk is full.
     room_left: Option<u64>,
+    /// Bytes of the disk.
+    disk_bytes: Option<u64>,
     /// Writes to files whose names start with this panic.
     panics: Option<&'static str>,
     /// Whether overwritten sectors are remembered.
@@ -152,7 +158,10 @@ impl Faults {
     /// Registers faults for files opened below `directory` from now on. They last as long as the handle.
     #[must_use]
     pub fn install(directory: &Path) -> Arc<Faults> {
-        let faults = Arc::new(Faults::default());
+        let faults = Arc::new(Faults {
+            directory: directory.into(),
+            ..Faults::default()
+        });
         REGISTRY
             .lock()
             .insert(directory.into(), Arc::downgrade(&faults));
@@ -203,6 +212,23 @@ impl Faults {
     /// Files may grow by `bytes` more, then the disk is full. `None`: no limit.
     pub fn room(&self, bytes: Option<u64>) {
         self.state.lock().room_left = bytes;
+    }
+
+    /// The disk has so many bytes in all, and what is removed from the directory gives room back. `None`: no
+    /// limit.
+    pub fn disk(&self, bytes: Option<u64>) {
+        self.state.lock().disk_bytes = bytes;
+    }
+
+    /// Bytes that the files of the directory take on the disk, with those that are reserved for them.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn used(&self) -> Result<u64, std::io::Error> {
+        use std::os::unix::fs::MetadataExt;
+        let entries = std::fs::read_dir(&self.directory)?;
+        let blocks = entries.map(|entry| Ok(entry?.metadata()?.blocks()));
+        blocks.map(|blocks| blocks.map(|blocks| blocks * 512)).sum()
     }
 
     /// Writes, syncs and changed names so far.
@@ -309,10 +335,20 @@ impl Faults {
         Ok(done)
     }
 
-    pub(super) fn claim(&self, bytes: u64) -> Result<(), Errno> {
+    /// Takes the room with which a file that has `had` bytes has `wanted`.
+    pub(super) fn claim(&self, had: u64, wanted: u64) -> Result<(), Errno> {
         let mut state = self.state.lock();
         if let Some(left) = &mut state.room_left {
+            let bytes = wanted.saturating_sub(had);
             *left = left.checked_sub(bytes).ok_or(Errno::NOSPC)?;
+        }
+        if let Some(disk) = state.disk_bytes {
+            let [had, wanted] = [had, wanted].map(|bytes| bytes.next_multiple_of(PAGE));
+            let bytes = wanted.saturating_sub(had);
+            let used = self.used().map_err(|_| Errno::IO)?;
+            if bytes > 0 && used.saturating_add(bytes) > disk {
+                return Err(Errno::NOSPC);
+            }
         }
         Ok(())
     }

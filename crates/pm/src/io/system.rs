@@ -203,7 +203,8 @@ impl SystemFile {
     #[cfg(feature = "faults")]
     fn claim(&self, faults: &super::faults::Faults, at: u64, bytes: u64) -> Result<(), Errno> {
         let had = self.len()?.max(self.reserved.load(Ordering::Relaxed));
-        faults.claim((at + bytes).saturating_sub(had.max(at)))
+        // What lies before `at` may be a hole.
+        faults.claim(had.max(at), at + bytes)
     }
 
     pub(super) fn reserve(&self, bytes: u64) -> Result<(), Errno> {

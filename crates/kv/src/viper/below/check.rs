@@ -2,9 +2,10 @@
 //! each key that counts.
 
 use super::Below;
+use crate::aof::{Position, Read};
 use crate::concurrency::epoch::Slot;
 use crate::error::Error;
-use crate::stats::{CheckReport, Finding, Inspection};
+use crate::stats::{CheckReport, Inspection};
 use crate::viper::Viper;
 
 impl Below {
@@ -30,26 +31,28 @@ impl Below {
     ) -> Result<(), Error> {
         let (bytes, ..) = self.log.use_of();
         report.bytes += bytes;
-        for number in self.log.numbers() {
-            let outcome = self.log.replay(number, &mut |read| {
-                report.records += 1;
-                if let Some(location) = read.location
-                    && read.value().is_some()
-                    && viper.points_to(slot, viper.hash(read.key()), location)
-                {
-                    report.live += 1;
-                }
-                Ok(())
-            });
-            match outcome {
-                Err(Error::Corrupt {
-                    path, offset, what, ..
-                }) => report.findings.push(Finding {
-                    file: Some(path),
-                    ..Finding::new(offset, what)
-                }),
-                other => other?,
-            }
+        // A salvage has noted the damage of the log when it read it.
+        let is_noted = viper.damage.is_some();
+        for part in self.log.split_at(Position::default()).1 {
+            let live = |read: &Read<'_>| {
+                let hash = viper.hash(read.key());
+                let points_to = |location| viper.points_to(slot, hash, location);
+                read.value().is_some() && read.location.is_some_and(points_to)
+            };
+            let (records, of_live) = (&mut report.records, &mut report.live);
+            self.log.check_part(
+                &part,
+                &mut |read| {
+                    *records += 1;
+                    *of_live += u64::from(live(&read));
+                    Ok(())
+                },
+                &mut |finding| {
+                    if !is_noted {
+                        report.findings.push(finding);
+                    }
+                },
+            )?;
         }
         Ok(())
     }

@@ -4,8 +4,8 @@
 //! A DEL goes along, unless no older segment is left for it to speak of, or its key has a newer state in the
 //! log. So a removal outlives what it removes.
 
-use super::Below;
 use super::evict::Victim;
+use super::{Below, Purpose};
 use crate::aof::{Order, Worth, is_below};
 use crate::concurrency::seam::few;
 use crate::engine::backend::Backend;
@@ -16,6 +16,8 @@ use crate::viper::session::ViperSession;
 
 /// Share of stale bytes that a rewrite leaves.
 const REWRITTEN: f64 = 0.05;
+/// Share of a segment's bytes for which it is cleaned when the disk is full: each pass makes so much room.
+const SHORT: f64 = 1.0 / 256.0;
 /// Bytes of keys and values that are appended again before a sync.
 const BATCH_BYTES: usize = 1 << 20;
 
@@ -48,10 +50,13 @@ impl Below {
             return Ok(false);
         };
         // What is not settled may not be swung yet, and would look stale.
-        let settled = self.tail().line.known.settled.segment;
-        let Some(number) = self.log.worth_cleaning(worth, now, settled) else {
+        let settled = self.tail().line.known.settled;
+        let Some((number, kept)) = self.log.worth_cleaning(worth, now, settled.segment) else {
             return Ok(false);
         };
+        if kept > self.log.room_to_clean(settled.offset) {
+            return Ok(false);
+        }
         viper.healthy()?;
         let kept = self.kept_of(viper, session, number)?;
         // Between two batches others may append: writers wait for room.
@@ -72,8 +77,13 @@ impl Below {
         viper.fence_marks(session);
         let epoch = viper.epochs.advance();
         viper.wait_for_readers(epoch);
-        self.change_manifest(&mut self.tail(), session, |_| self.log.remove(number))?;
-        Ok(true)
+        let mut tail = self.tail();
+        self.change_manifest(&mut tail, session, |_| self.log.remove(number))?;
+        match self.log.is_short().then(|| self.log.keep_spare()) {
+            // Others were faster. There is garbage still, or there will be.
+            Some(Err(error)) if !matches!(error, Error::NoSpace(_)) => Err(error),
+            _ => Ok(true),
+        }
     }
 
     /// Cleans every segment with more than a few stale bytes, and with entries that have expired: Redis'
@@ -89,9 +99,9 @@ impl Below {
         let now = viper.now_ms();
         {
             let mut tail = self.tail();
-            if tail.writer.is_worth_ending(REWRITTEN, now) {
-                let begun = self.begin_segment(&mut tail, session);
-                match begun.and_then(|()| tail.writer.sync(&self.log)) {
+            if tail.writer().is_worth_ending(REWRITTEN, now) {
+                let begun = self.begin_segment(&mut tail, session, Purpose::Clean);
+                match begun.and_then(|()| tail.writer().sync(&self.log)) {
                     Ok(_) => drop(self.settle(&mut tail, session, 0)),
                     // The others may need no room of their own.
                     Err(Error::NoSpace(_)) => self.go_back(&mut tail)?,
@@ -112,7 +122,10 @@ impl Below {
 
     /// When segments are cleaned without a request.
     pub(in crate::viper) fn worth(&self) -> Worth {
-        Worth::All(self.garbage)
+        match self.log.is_short() {
+            true => Worth::Room(SHORT),
+            false => Worth::All(self.garbage),
+        }
     }
 
     /// The entries of a segment that may count: those to which the index leads, and removals.
@@ -154,7 +167,7 @@ impl Below {
         session: &mut ViperSession,
         kept: &[Kept],
     ) -> Result<(), Error> {
-        let mut batch = self.batch(true);
+        let mut batch = self.batch(true).for_cleaning();
         let outcome = kept.iter().try_for_each(|one| {
             batch.make_room(session)?;
             let stripe = viper.stripe(one.hash);

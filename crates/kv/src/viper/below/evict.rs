@@ -9,7 +9,7 @@
 //! swung then, and a DEL of the order that the log has follows it. Disk space for those is taken before the
 //! first swing, since from there on there is no way back.
 
-use super::{Below, Tail, bump};
+use super::{Below, Purpose, Tail, bump};
 use crate::aof::{Order, Said, is_below};
 use crate::engine::backend::Backend;
 use crate::error::Error;
@@ -76,6 +76,7 @@ pub(in crate::viper) struct Batch<'a> {
     tail: MutexGuard<'a, Tail>,
     /// Whether records leave; otherwise they only move.
     pub(in crate::viper) evicts: bool,
+    purpose: Purpose,
     swings: Vec<Swing>,
     expired: Vec<Expired>,
     keys: Vec<u8>,
@@ -99,6 +100,7 @@ impl Below {
             below: self,
             tail: self.tail(),
             evicts,
+            purpose: Purpose::Evict,
             swings: Vec::new(),
             expired: Vec::new(),
             keys: Vec::new(),
@@ -112,6 +114,14 @@ impl Below {
 }
 
 impl<'a> Batch<'a> {
+    /// The same, for entries of the log.
+    pub(super) fn for_cleaning(self) -> Batch<'a> {
+        Batch {
+            purpose: Purpose::Clean,
+            ..self
+        }
+    }
+
     /// Whether the record at byte `within` of a block is to leave. Where no block is free but perhaps one,
     /// everything leaves: what stays would need it, and keep writers from any room. (With a greater reserve,
     /// a flood of writes would take along what is read all the time.)
@@ -125,7 +135,8 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Pool`].
     pub(in crate::viper) fn make_room(&mut self, session: &mut ViperSession) -> Result<(), Error> {
-        self.below.make_segment(&mut self.tail, session)
+        self.below
+            .make_segment(&mut self.tail, session, self.purpose)
     }
 
     /// Appends the state of a held key.
@@ -140,7 +151,7 @@ impl<'a> Batch<'a> {
         let log = &self.below.log;
         let placed = self
             .tail
-            .writer
+            .writer()
             .append(log, victim.key, said, victim.order)?;
         let from = self.keys.len();
         self.keys.extend_from_slice(victim.key);
@@ -184,7 +195,9 @@ impl<'a> Batch<'a> {
         }
         self.clock = self.clock.max(order.0);
         bump(&self.below.counters.removals, 1);
-        self.tail.writer.append_removal(&self.below.log, key, order);
+        self.tail
+            .writer()
+            .append_removal(&self.below.log, key, order);
         Ok(())
     }
 
@@ -200,7 +213,9 @@ impl<'a> Batch<'a> {
         self.clock = self.clock.max(order.0);
         self.expired.push(Expired { hash, from });
         bump(&self.below.counters.removals, 1);
-        self.tail.writer.append_removal(&self.below.log, key, order);
+        self.tail
+            .writer()
+            .append_removal(&self.below.log, key, order);
     }
 
     /// Notes that everything in a block was moved or appended.
@@ -230,13 +245,17 @@ impl<'a> Batch<'a> {
 
     fn make_durable(&mut self, viper: &Viper, session: &mut ViperSession) -> Result<(), Error> {
         let Batch { below, tail, .. } = self;
-        if tail.writer.end() == tail.line.known.settled {
+        if tail.writer().end() == tail.line.known.settled {
             return Ok(());
         }
         bump(&below.counters.syncs, 1);
-        tail.writer.sync(&below.log)?;
-        tail.writer
-            .reserve_removals(&below.log, self.swings.len(), self.keys.len())?;
+        tail.writer().sync(&below.log)?;
+        // What replaces a state of the log covers it, and needs no removal.
+        let may_change = self.swings.iter().filter(|swing| !is_below(swing.from));
+        let (count, bytes) = may_change.fold((0, 0), |(count, bytes), swing| {
+            (count + 1, bytes + swing.key.len())
+        });
+        tail.writer().reserve_removals(&below.log, count, bytes)?;
         // From here on the index leads to entries that are not settled. Until they are, tier 1 has all of
         // them.
         let outcome = self.swing(viper, session);
@@ -245,7 +264,7 @@ impl<'a> Batch<'a> {
         } = self;
         match outcome.and_then(|is_whole| match is_whole {
             true => Ok(()),
-            false => tail.writer.sync(&below.log).map(drop),
+            false => tail.writer().sync(&below.log).map(drop),
         }) {
             Ok(()) => {
                 let _marks = session.settle_and_fence();
@@ -340,7 +359,7 @@ impl<'a> Batch<'a> {
                     is_whole = false;
                     let key = &self.keys[swing.key.clone()];
                     self.tail
-                        .writer
+                        .writer()
                         .append_removal(&self.below.log, key, swing.order);
                 }
             }

@@ -11,7 +11,7 @@ use crate::viper::recovery::scan::VERSION_SOUND;
 use everdram_pm::{LINE, Lane, Ordered, ROOT_AT, ROOT_BYTES, Region, Secret};
 
 /// Offsets of the line, behind those that name checkpoints of the index, and of its copy.
-const LINES_AT: [u64; 2] = [ROOT_AT + 4 * LINE, ROOT_AT + 2048];
+pub(super) const LINES_AT: [u64; 2] = [ROOT_AT + 4 * LINE, ROOT_AT + 2048];
 const SALT: u64 = 0x74_6c;
 
 const _: () = {

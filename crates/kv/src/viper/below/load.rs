@@ -14,22 +14,19 @@
 //! Nothing is appended to the log, and the only thing written to the pool are those marks. A repetition
 //! writes the same.
 
-use super::Below;
-use crate::aof::{Order, Part, Read, is_below};
+use super::loader::{Loader, Outcome};
+use super::{Below, salvage};
+use crate::aof::{Order, Part, is_below};
 use crate::concurrency::catching_up::CatchingUp;
 use crate::concurrency::seam::few;
 use crate::engine::backend::Backend;
 use crate::error::{Error, corrupt};
-use crate::index::{KeyHash, Location};
 use crate::options::{self, Options};
+use crate::viper::Viper;
 use crate::viper::checkpoint::verify::verify_some;
-use crate::viper::lookup::{look_up, rehash_all};
-use crate::viper::read::UNIT;
-use crate::viper::record::Record;
-use crate::viper::recovery::scan::{Covers, Found, VERSION_SOUND, cover, threads};
+use crate::viper::lookup::look_up;
+use crate::viper::recovery::scan::{Covers, Found, cover, threads};
 use crate::viper::session::ViperSession;
-use crate::viper::{Viper, index_error};
-use everdram_pm::Ordered;
 use everdram_pm::lock::lock;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
@@ -96,6 +93,12 @@ impl Load {
         cover(&mut self.covers.write(), key, order);
     }
 
+    /// Whether something says that a state of this order is void.
+    pub(super) fn is_covered(&self, key: &[u8], order: Order) -> bool {
+        let covers = self.covers.read();
+        covers.get(key).is_some_and(|covered| *covered >= order)
+    }
+
     fn was_removed(&self, key: &[u8]) -> bool {
         self.covers.read().get(key) == Some(&REMOVED)
     }
@@ -121,10 +124,13 @@ pub(in crate::viper) fn load_recent(
         rest.append(&mut recent);
         recent = std::mem::take(&mut rest);
     }
-    for error in below.log.take_cut_off() {
-        viper.tolerate(error)?;
+    if let Some(error) = below.log.take_cut_off().pop() {
+        return Err(error);
     }
-    let mut outcome = read(viper, below, &recent)?;
+    let mut outcome = match &viper.damage {
+        None => read(viper, below, &recent)?,
+        Some(damage) => salvage::read(viper, below, damage, &recent)?,
+    };
     found.losers.append(&mut outcome.losers);
     loading.begin(rest);
     Ok(outcome.entered)
@@ -226,44 +232,21 @@ impl ViperSession {
     }
 }
 
-/// What several threads read together.
-#[derive(Default)]
-struct Outcome {
-    /// Keys entered, less those that were removed.
-    entered: i64,
-    /// Records of tier 1 of which the log has a later state.
-    losers: Vec<u64>,
-}
-
 /// Enters the states of parts of the log into the index.
 fn read(viper: &Arc<Viper>, below: &Below, parts: &[Part]) -> Result<Outcome, Error> {
     let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
     let sums = Mutex::new(Outcome::default());
     let share = || {
-        let mut loader = Loader {
-            viper,
-            below,
-            session: ViperSession::new(Arc::clone(viper))?,
-            // A salvage may not know it.
-            clock: match viper.damage {
-                None => below.clock(),
-                Some(_) => VERSION_SOUND,
-            },
-            outcome: Outcome::default(),
-        };
+        let mut loader = Loader::new(viper, below, below.clock())?;
         while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let outcome = below.log.load_part(part, &mut |read| {
-                loader.enter(&read).or_else(|error| viper.tolerate(error))
-            });
-            outcome.or_else(|error| viper.tolerate(error))?;
+            below.log.load_part(part, &mut |read| loader.enter(&read))?;
             // Of what is read at the open, nothing is counted.
             below.loading.bytes.advance(part.bytes());
         }
-        let Outcome { entered, losers } = &mut loader.outcome;
-        loader.session.count_key(*entered);
+        let mut outcome = loader.finish();
         let mut sums = sums.lock();
-        sums.entered += *entered;
-        sums.losers.append(losers);
+        sums.entered += outcome.entered;
+        sums.losers.append(&mut outcome.losers);
         Ok(())
     };
     let work = || {
@@ -282,114 +265,5 @@ fn read(viper: &Arc<Viper>, below: &Below, parts: &[Part]) -> Result<Outcome, Er
     match failure.into_inner() {
         Some(error) => Err(error),
         None => Ok(sums.into_inner()),
-    }
-}
-
-/// One of the threads that read the log.
-struct Loader<'a> {
-    viper: &'a Viper,
-    below: &'a Below,
-    session: ViperSession,
-    /// No entry has a greater version.
-    clock: u64,
-    outcome: Outcome,
-}
-
-impl Loader<'_> {
-    fn enter(&mut self, read: &Read<'_>) -> Result<(), Error> {
-        let version = read.entry.order.0;
-        if version > self.clock {
-            let what = "the log has a version that its pool does not know";
-            return Err(corrupt(0, what));
-        }
-        if version <= self.viper.floor() {
-            self.stale(read.location, read.entry.bytes);
-            return Ok(());
-        }
-        let hash = self.viper.hash(read.key());
-        let stripe = self.viper.stripe(hash);
-        self.session.acquire(stripe)?;
-        let outcome = self.enter_held(hash, read);
-        self.session.give_back(stripe);
-        outcome
-    }
-
-    fn stale(&self, location: Option<Location>, bytes: u64) {
-        if let Some(location) = location {
-            self.below.log.add_stale(location, bytes);
-        }
-    }
-
-    /// Enters the state of a held key.
-    fn enter_held(&mut self, hash: KeyHash, read: &Read<'_>) -> Result<(), Error> {
-        let (key, order) = (read.key(), read.entry.order);
-        let scratch = &mut self.session.scratch;
-        let current = look_up(self.viper, &self.session.slot, hash, key, scratch)?;
-        let current = current.map(|(location, _, record)| (location, record));
-        // Of the same order, what is in the pool counts: it was moved there from here.
-        let is_outdone = current
-            .as_ref()
-            .is_some_and(|(at, record)| (record.stamp.order(), !is_below(*at)) > (order, false));
-        let Some(location) = read.location.filter(|_| read.value().is_some()) else {
-            // A removal. A record of the pool that is older has lost its mark.
-            cover(&mut self.below.loading.covers.write(), key, order);
-            if let Some((old, record)) = current
-                && !is_outdone
-            {
-                self.remove(hash, old, &record);
-            }
-            return Ok(());
-        };
-        let covers = &self.below.loading.covers;
-        let is_covered = covers
-            .read()
-            .get(key)
-            .is_some_and(|covered| *covered >= order);
-        if is_outdone || is_covered {
-            self.stale(Some(location), read.entry.bytes);
-            return Ok(());
-        }
-        if read.entry.expires_at_ms != 0 {
-            self.viper.expiries.store(true, Ordering::Relaxed);
-        }
-        match current {
-            Some((old, record)) => {
-                let synced = Ordered::when_found();
-                let replaced = self.viper.index.replace(hash, old, location, &synced);
-                assert!(replaced, "the index changed under a held key lock");
-                self.lose(old, &record);
-                Ok(())
-            }
-            None => self.insert(hash, location),
-        }
-    }
-
-    fn remove(&mut self, hash: KeyHash, old: Location, record: &Record) {
-        let synced = Ordered::when_found();
-        let removed = self.viper.index.remove(hash, old, &synced);
-        assert!(removed, "the index changed under a held key lock");
-        self.outcome.entered -= 1;
-        self.lose(old, record);
-    }
-
-    /// Notes that a record, wherever it is, does not count any more.
-    fn lose(&mut self, old: Location, record: &Record) {
-        match is_below(old) {
-            true => self.stale(Some(old), u64::from(record.bytes)),
-            false => self.outcome.losers.push(old.get() * UNIT),
-        }
-    }
-
-    fn insert(&mut self, hash: KeyHash, location: Location) -> Result<(), Error> {
-        let (viper, scratch) = (self.viper, &mut self.session.scratch);
-        let mut again = |locations: &[Location], hashes: &mut Vec<KeyHash>| {
-            rehash_all(viper, locations, scratch, hashes)
-        };
-        viper
-            .index
-            .insert(hash, location, &mut again, &Ordered::when_found())
-            .map_err(index_error)?;
-        self.outcome.entered += 1;
-        Ok(())
     }
 }

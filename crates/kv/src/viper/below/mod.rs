@@ -29,7 +29,9 @@ mod clean;
 mod evict;
 mod line;
 pub(super) mod load;
+mod loader;
 mod promote;
+mod salvage;
 #[cfg(all(test, not(miri)))]
 mod tests;
 
@@ -40,6 +42,7 @@ use super::record::Record;
 use super::session::ViperSession;
 use super::space::Space;
 use crate::aof::{Entry, Known, Log, Position, Writer, is_below};
+use crate::engine::damage::Damage;
 use crate::engine::ghosts::Ghosts;
 use crate::engine::kind::EngineKind;
 use crate::error::{Error, corrupt};
@@ -82,12 +85,29 @@ pub(super) struct Below {
     pub(super) counters: Counters,
 }
 
+/// For what something is appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// To make room in the pool.
+    Evict,
+    /// To make room on the disk of the log.
+    Clean,
+}
+
 /// The end of the log, and what the pool knows of it.
 struct Tail {
-    writer: Writer,
+    /// `None`: no segment is left of a log that is being salvaged.
+    writer: Option<Writer>,
     line: TierLine,
     /// As the next line says; see [`TierLine::freed`].
     freed: Position,
+}
+
+impl Tail {
+    fn writer(&mut self) -> &mut Writer {
+        let writer = self.writer.as_mut();
+        writer.expect("a log that is written has a segment")
+    }
 }
 
 /// What the tier below counts since it was opened.
@@ -116,6 +136,7 @@ impl Below {
         pool: &Arc<Pool>,
         path: &Path,
         options: &Options,
+        damage: Option<&Damage>,
         bytes_max: u64,
         block_bytes: u64,
     ) -> Result<Option<Below>, Error> {
@@ -129,24 +150,30 @@ impl Below {
         let line = TierLine::read(pool.secret(), pool.region());
         let is_read_only = pool.is_read_only();
         let is_lost = line.is_none() && (is_read_only || !TierLine::is_new(pool.region()));
-        if is_lost && !options.salvage {
+        if is_lost && damage.is_none() {
             let what = "the pool does not say how far its log counts";
             return Err(corrupt(ROOT_AT, what));
         }
         let is_new = line.is_none() && !is_lost;
-        let shelf = Shelf::open(pool, &place, is_new).map_err(Error::of_pool)?;
+        let shelf = Shelf::open(pool, &place, is_new);
+        let shelf = shelf.map_err(|error| salvage::shelf_error(error, damage))?;
         let (secret, life) = (pool.secret(), pool.incarnation());
         let segment_bytes = options.tiered.segment_bytes;
-        let (log, line) = match line {
-            known if !is_new => {
-                if let (Some(line), false) = (known, is_read_only) {
-                    line.adopt(&mut pool.lane());
-                }
-                let known = known.map(|line| line.known);
-                let log = Log::open(shelf, secret, life, segment_bytes, known, is_read_only)?;
+        let (log, line) = match (line, damage) {
+            (line, Some(damage)) => {
+                let known = line.map(|line| line.known);
+                let log = salvage::open(shelf, secret, life, segment_bytes, known, damage)?;
                 (log, line.unwrap_or_default())
             }
-            _ => {
+            (Some(line), None) => {
+                if !is_read_only {
+                    line.adopt(&mut pool.lane());
+                }
+                let known = line.known;
+                let log = Log::open(shelf, secret, life, segment_bytes, known, is_read_only)?;
+                (log, line)
+            }
+            (None, None) => {
                 let (log, known) = Log::create(shelf, secret, life, segment_bytes)?;
                 let mut line = TierLine::default();
                 let _ordered = line.advance(&mut pool.lane(), known, known.settled, 0);
@@ -155,8 +182,7 @@ impl Below {
                 (log, line)
             }
         };
-        let writer =
-            Writer::of(&log).ok_or_else(|| Error::Options("the log has no segment".into()))?;
+        let writer = Writer::of(&log);
         let (entries, ..) = log.use_of();
         let below = Below {
             log,
@@ -251,16 +277,39 @@ impl Below {
 
     /// Writes what fills a buffer, and begins the next segment if the last one is full. No lock on a key is
     /// held: this takes a millisecond, or syncs.
-    fn make_segment(&self, tail: &mut Tail, session: &mut ViperSession) -> Result<(), Error> {
-        tail.writer.write_if_full()?;
-        match tail.writer.is_at_end(&self.log) {
-            true => self.begin_segment(tail, session),
+    fn make_segment(
+        &self,
+        tail: &mut Tail,
+        session: &mut ViperSession,
+        purpose: Purpose,
+    ) -> Result<(), Error> {
+        if purpose == Purpose::Evict && self.log.is_short() {
+            // What room there is makes more, if it is left to cleaning.
+            self.log.keep_spare()?;
+        }
+        tail.writer().write_if_full()?;
+        match tail.writer().is_at_end(&self.log) {
+            true => self.begin_segment(tail, session, purpose),
             false => Ok(()),
         }
     }
 
-    fn begin_segment(&self, tail: &mut Tail, session: &mut ViperSession) -> Result<(), Error> {
-        self.change_manifest(tail, session, |tail| tail.writer.next_segment(&self.log))
+    fn begin_segment(
+        &self,
+        tail: &mut Tail,
+        session: &mut ViperSession,
+        purpose: Purpose,
+    ) -> Result<(), Error> {
+        let log = &self.log;
+        if purpose == Purpose::Evict {
+            log.keep_spare()?;
+        }
+        let begun = self.change_manifest(tail, session, |tail| match purpose {
+            Purpose::Evict => tail.writer().next_segment(log),
+            Purpose::Clean => log.with_spare(|| tail.writer().next_segment(log)),
+        });
+        log.note_begun(&begun);
+        begun
     }
 
     /// Changes the manifest. The pool must know of one change, durably, before the next, so nobody else makes
@@ -281,11 +330,11 @@ impl Below {
     /// The log counts up to its end from here on.
     fn settle(&self, tail: &mut Tail, session: &mut ViperSession, clock: u64) -> Ordered {
         assert!(
-            tail.writer.is_synced(),
+            tail.writer().is_synced(),
             "the log is to count up to a place that is not durable"
         );
         let known = Known {
-            settled: tail.writer.end(),
+            settled: tail.writer().end(),
             generation: self.log.generation(),
         };
         let freed = tail.freed;
@@ -294,7 +343,8 @@ impl Below {
 
     /// Takes back what was appended since the log was settled. Nothing leads there.
     fn go_back(&self, tail: &mut Tail) -> Result<(), Error> {
-        tail.writer.go_back(&self.log, tail.line.known.settled)
+        let settled = tail.line.known.settled;
+        tail.writer().go_back(&self.log, settled)
     }
 
     /// The record that an entry stands for; its bytes are left in `scratch`. The caller is pinned since

@@ -33,6 +33,8 @@ pub(in crate::viper) struct Flaw {
     pub(in crate::viper) doubt: Option<(Vec<u8>, Doubt)>,
     /// Only the beginning of that key is known; it has this many bytes.
     key_bytes: Option<u64>,
+    /// The key was replaced or removed: only older states of it are in doubt.
+    is_dead: bool,
 }
 
 impl Flaw {
@@ -44,6 +46,7 @@ impl Flaw {
             },
             doubt: None,
             key_bytes: None,
+            is_dead: false,
         }
     }
 
@@ -66,6 +69,7 @@ type Visit<'a> = &'a mut dyn FnMut(Visited<'_>) -> Result<(), Error>;
 impl Damage {
     pub(in crate::viper) fn note_flaw(&self, flaw: Flaw) {
         match (flaw.doubt, flaw.key_bytes) {
+            (Some((key, doubt)), None) if flaw.is_dead => self.doubt_older(key, doubt),
             (Some((key, doubt)), None) => self.doubt(key, doubt),
             (Some((key, doubt)), Some(bytes)) => self.doubt_beginning(key, bytes, doubt),
             (None, _) => {}
@@ -546,15 +550,24 @@ impl Page<'_> {
     /// The flaw of a record that does not verify.
     fn skipped(&mut self, at: u64, record: &Record) -> Flaw {
         let bytes = u64::from(record.bytes);
-        if self.is_dead(at) {
-            let what = "a record that had been replaced or removed does not verify: nothing is missing for it";
-            return self.flaw(at, bytes, what);
-        }
-        let is_key_sound = self.is_key_sound(at, record);
         let key = record.key();
         let from = at as usize;
         let key = self.bytes.get(from + key.start..from + key.end);
         let key = key.map(<[u8]>::to_vec);
+        let doubt = Doubt {
+            version: record.stamp.version,
+            offset: self.at + at,
+        };
+        if self.is_dead(at) {
+            let what = "a record that had been replaced or removed does not verify: nothing is missing for it";
+            let mut flaw = self.flaw(at, bytes, what);
+            // What it replaced may lie in another block, without its mark, or in the log of a lower tier.
+            let is_known = record.kind != RecordKind::BigKey && !record.kind.is_journal();
+            flaw.doubt = key.filter(|_| is_known).map(|key| (key, doubt));
+            flaw.is_dead = true;
+            return flaw;
+        }
+        let is_key_sound = self.is_key_sound(at, record);
         if record.kind.is_journal() {
             let what = "the record of a batch does not verify: if it was not finished, its writes are missing";
             return self.flaw(at, bytes, what).missing(1);
@@ -567,10 +580,6 @@ impl Page<'_> {
             (false, _) => "a record does not verify, so the key that is read in it may be wrong",
         };
         let mut flaw = self.flaw(at, bytes, what).missing(1);
-        let doubt = Doubt {
-            version: record.stamp.version,
-            offset: self.at + at,
-        };
         if record.kind == RecordKind::BigKey {
             let chain = self.bytes.get(from..).map(|rest| chain_of(record, rest));
             flaw.key_bytes = chain.and_then(Result::ok).map(|chain| chain.key_bytes);

@@ -1,6 +1,8 @@
 //! Salvaged pools: what verifies is readable, the rest is an error and is listed, no value is wrong, and
 //! nothing of the pool changes.
 
+mod log;
+#[path = "../support/mod.rs"]
 mod support;
 
 use everdram::options::Create;

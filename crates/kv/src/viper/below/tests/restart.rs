@@ -1,241 +1,6 @@
-//! Stores larger than their pool: what leaves, what comes back, what a restart finds.
+//! What a restart finds, and when.
 
-use crate::engine::kind::EngineKind;
-use crate::engine::open;
-use crate::engine::{BatchOp, Engine, EngineSession};
-use crate::error::Error;
-use crate::options::{Loading, Options, Policy, Promote};
-use crate::store::Store;
-use crate::viper::Viper;
-use crate::viper::below::evict::Victim;
-use crate::viper::below::load;
-use crate::viper::lookup::look_up;
-use crate::viper::session::ViperSession;
-use everdram_pm::faults::Faults;
-use everdram_pm::{Medium, MediumChoice};
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
-use std::collections::HashMap;
-use std::fs;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use tempfile::TempDir;
-
-fn options() -> Options {
-    let mut options = Options {
-        engine: Some(EngineKind::Tiered),
-        medium: MediumChoice::Only(Medium::Emulated),
-        initial_bytes: 1 << 20,
-        chunk_bytes: 1 << 20,
-        max_bytes: 2 << 20,
-        ..Options::default()
-    };
-    options.tiered.segment_bytes = 1 << 20;
-    options
-}
-
-fn open(directory: &Path) -> Store {
-    Store::open(directory.join("pool"), &options()).unwrap()
-}
-
-fn compare(store: &Store, model: &HashMap<Vec<u8>, Vec<u8>>) {
-    let mut session = store.session().unwrap();
-    for (key, value) in model {
-        assert_eq!(session.get(key).unwrap().as_ref(), Some(value), "{key:?}");
-    }
-    assert_eq!(store.len(), model.len() as u64);
-    let mut met = 0;
-    for key in session.keys() {
-        assert!(model.contains_key(&key.unwrap()));
-        met += 1;
-    }
-    assert_eq!(met, model.len());
-}
-
-/// A key that is overwritten in the pool is in use like one that is read there; one that was written once
-/// leaves with its block.
-#[test]
-fn what_is_overwritten_stays_and_what_is_written_once_leaves() {
-    const FEW: u32 = 50;
-    let directory = TempDir::new_in("/dev/shm").unwrap();
-    let store = open(directory.path());
-    let mut session = store.session().unwrap();
-    let mut put = |numbers: std::ops::Range<u32>| {
-        for number in numbers {
-            session.put(&number.to_le_bytes(), &[7; 200]).unwrap();
-        }
-    };
-    put(0..20_000);
-    let [twice, once] = [30_000, 40_000].map(|from| from..from + FEW);
-    put(twice.clone());
-    put(twice.clone());
-    put(once.clone());
-    // These pass through the pool.
-    put(50_000..60_000);
-    let mut below = |numbers: std::ops::Range<u32>| {
-        let reads = |store: &Store| store.stats().own("tier2_reads").unwrap();
-        let before = reads(&store);
-        for number in numbers {
-            assert!(session.get(&number.to_le_bytes()).unwrap().is_some());
-        }
-        reads(&store) - before
-    };
-    let (twice, once) = (below(twice), below(once));
-    println!("{twice} of {FEW} that were overwritten left, {once} of {FEW} that were not");
-    assert!(twice < 5 && once > 45);
-}
-
-#[test]
-fn a_store_larger_than_its_pool_keeps_everything() {
-    let directory = TempDir::new_in("/dev/shm").unwrap();
-    let mut random = StdRng::seed_from_u64(7);
-    let mut model: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
-    for round in 0..4u32 {
-        let store = open(directory.path());
-        compare(&store, &model);
-        let mut session = store.session().unwrap();
-        for turn in 0..10_000u32 {
-            let key = random.random_range(0..20_000u32).to_le_bytes().to_vec();
-            match random.random_range(0..10) {
-                0..6 => {
-                    let value = vec![(round + turn) as u8; random.random_range(0..900)];
-                    session.put(&key, &value).unwrap();
-                    model.insert(key, value);
-                }
-                6..8 => {
-                    assert_eq!(session.delete(&key).unwrap(), model.remove(&key).is_some());
-                }
-                _ => assert_eq!(session.get(&key).unwrap().as_ref(), model.get(&key)),
-            }
-        }
-        drop(session);
-        compare(&store, &model);
-        let stats = store.stats();
-        println!("{round}: {:?}", stats.own);
-        assert!(stats.own("evicted_records").unwrap() > 1000);
-        store.close().unwrap();
-    }
-}
-
-/// Keys that are read all the time stay in the pool while others pass through it, unless the policy does not
-/// look at reads.
-#[test]
-fn what_is_read_stays_as_the_policy_says() {
-    const HOT: u32 = 50;
-    for policy in [Policy::S3Fifo, Policy::Clock, Policy::Fifo, Policy::Lru] {
-        let directory = TempDir::new_in("/dev/shm").unwrap();
-        let mut options = options();
-        options.tiered.policy = policy;
-        options.tiered.promote = Promote::Update;
-        let store = Store::open(directory.path().join("pool"), &options).unwrap();
-        let mut session = store.session().unwrap();
-        let mut model = HashMap::new();
-        for number in 0..40_000u32 {
-            let key = number.to_le_bytes().to_vec();
-            session.put(&key, &[number as u8; 200]).unwrap();
-            model.insert(key, vec![number as u8; 200]);
-            if number >= HOT {
-                let hot = (number % HOT).to_le_bytes();
-                assert_eq!(
-                    session.get(&hot).unwrap(),
-                    Some(vec![(number % HOT) as u8; 200])
-                );
-            }
-        }
-        let before = store.stats().own("tier2_reads").unwrap();
-        for number in 0..HOT {
-            session.get(&number.to_le_bytes()).unwrap();
-        }
-        let below = store.stats().own("tier2_reads").unwrap() - before;
-        println!("{policy:?}: {below} of {HOT} below");
-        let is_right = match policy {
-            Policy::Fifo => below == u64::from(HOT),
-            _ => below < 5,
-        };
-        assert!(is_right, "{policy:?}: {below} of {HOT} keys left the pool");
-        compare(&store, &model);
-        drop(session);
-        store.close().unwrap();
-        compare(&open(directory.path()), &model);
-    }
-}
-
-/// Keys are read, and written again for that, while they are on their way to the log: no restart takes one of
-/// the two for the removal of the other.
-#[test]
-fn reads_that_write_lose_nothing() {
-    const KEYS: u32 = 60_000;
-    for policy in [Policy::Lru, Policy::S3Fifo] {
-        let directory = TempDir::new_in("/dev/shm").unwrap();
-        let mut options = options();
-        options.tiered.policy = policy;
-        let store = Store::open(directory.path().join("pool"), &options).unwrap();
-        let written = AtomicU32::new(0);
-        std::thread::scope(|scope| {
-            for reader in 0..2 {
-                let (store, written) = (&store, &written);
-                scope.spawn(move || {
-                    let mut session = store.session().unwrap();
-                    let mut random = StdRng::seed_from_u64(reader);
-                    loop {
-                        let count = written.load(Ordering::Relaxed);
-                        if count == KEYS {
-                            break;
-                        }
-                        // Some of those that are about to leave.
-                        let number = count.saturating_sub(random.random_range(1..8000));
-                        let found = session.get(&number.to_le_bytes()).unwrap();
-                        assert!(number >= count || found.is_some(), "key {number}");
-                    }
-                });
-            }
-            let mut session = store.session().unwrap();
-            for number in 0..KEYS {
-                session.put(&number.to_le_bytes(), &[7; 200]).unwrap();
-                written.store(number + 1, Ordering::Relaxed);
-            }
-        });
-        println!("{policy:?}: {:?}", store.stats().own);
-        assert_eq!(store.len(), u64::from(KEYS));
-        store.close().unwrap();
-        let store = open(directory.path());
-        assert_eq!(store.len(), u64::from(KEYS), "{policy:?}");
-        assert!(store.check().unwrap().findings.is_empty());
-    }
-}
-
-/// The last step of growth is as long as there is room for: a pool whose limit is no multiple of a step uses
-/// what it may have.
-#[test]
-fn a_pool_grows_up_to_its_limit() {
-    let directory = TempDir::new_in("/dev/shm").unwrap();
-    let options = Options {
-        initial_bytes: 6 << 20,
-        chunk_bytes: 64 << 20,
-        max_bytes: 12 << 20,
-        ..options()
-    };
-    let store = Store::open(directory.path().join("pool"), &options).unwrap();
-    let mut session = store.session().unwrap();
-    for number in 0..60_000u32 {
-        session.put(&number.to_le_bytes(), &[7; 400]).unwrap();
-    }
-    let stats = store.stats();
-    assert!(stats.own("evicted_records").unwrap() > 0);
-    assert!(stats.pool_bytes > 11 << 20, "{}", stats.pool_bytes);
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-        let to = to.join(entry.file_name());
-        match entry.path().is_dir() {
-            true => copy(&entry.path(), &to),
-            false => drop(fs::copy(entry.path(), to).unwrap()),
-        }
-    }
-}
+use super::*;
 
 /// A crash came when the log counted and the blocks were not freed yet: a key was in both tiers, and a later
 /// removal saw one of them.
@@ -300,14 +65,6 @@ fn store_with_hot_keys(directory: &Path) -> (std::path::PathBuf, Vec<u32>) {
     drop(session);
     store.close().unwrap();
     (directory.join("pool"), hot)
-}
-
-/// The engine over a pool, without threads: the log is read when the test says so.
-fn over(path: &Path, loading: Loading) -> Arc<Viper> {
-    let mut options = options();
-    options.tiered.loading = loading;
-    let pool = open::pool(path, &options).unwrap();
-    Viper::over(pool, path, &options).unwrap()
 }
 
 /// While the log is read, keys of tier 1 are served and changed, and what the log has of them stays void. All
@@ -429,6 +186,42 @@ fn damage_of_the_log_that_is_found_later_halts_the_engine() {
     assert!(matches!(failed, Err(Error::Corrupt { .. })), "{failed:?}");
 }
 
+/// The keys of damaged entries are in memory until all of the log is read, and there may be as many as the
+/// disk has room for.
+#[test]
+fn a_salvage_remembers_some_damaged_keys_and_lists_all() {
+    const DAMAGED: usize = 20;
+    let directory = TempDir::new_in("/dev/shm").unwrap();
+    let (path, _) = store_with_hot_keys(directory.path());
+    let segment = path.join("tier2/everdram.aof.1.incr.aof");
+    let mut bytes = fs::read(&segment).unwrap();
+    let values = bytes.windows(400).enumerate();
+    let values = values.filter(|(_, window)| *window == [1; 400]);
+    let places: Vec<usize> = values.map(|(at, _)| at).step_by(7).take(DAMAGED).collect();
+    places.iter().for_each(|at| bytes[*at] ^= 1);
+    fs::write(&segment, bytes).unwrap();
+    let options = Options {
+        salvage: true,
+        ..options()
+    };
+    let store = Store::open(&path, &options).unwrap();
+    let findings = store.damage();
+    assert_eq!(findings.len(), DAMAGED);
+    let mut session = store.session().unwrap();
+    let (mut refused, mut told) = (0, 0);
+    for finding in &findings {
+        match session.get(finding.key.as_ref().unwrap()) {
+            Err(Error::Corrupt { .. }) => refused += 1,
+            // The pool has a later state.
+            Ok(Some(_)) if finding.missing == 0 => {}
+            Ok(None) if finding.what.contains("of so many") && finding.stale => told += 1,
+            other => panic!("{finding:?}: {other:?}"),
+        }
+    }
+    println!("{refused} refused, {told} told");
+    assert!(refused >= 2 && told >= 10);
+}
+
 /// A start with a checkpoint of the index: keys of tier 1 are served before its blocks are read, and what
 /// these say of the log holds when the log is read.
 #[test]
@@ -536,58 +329,4 @@ fn a_restart_with_a_checkpoint_finds_everything() {
         "{with_checkpoint} of 12 with a checkpoint"
     );
     compare(&Store::open(&path, &options()).unwrap(), &model);
-}
-
-/// A key was removed while it left, on a disk that was full by then: the log could not be told, and the
-/// engine took no more writes.
-#[test]
-fn a_disk_that_fills_while_records_leave_halts_nothing() {
-    let directory = TempDir::new_in("/dev/shm").unwrap();
-    open(directory.path()).close().unwrap();
-    let path = directory.path().join("pool");
-    let faults = Faults::install(&path.join("tier2"));
-    let viper = over(&path, Loading::Wait);
-    let mut user = ViperSession::of_user(Arc::clone(&viper)).unwrap();
-    let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
-    let below = viper.below.as_ref().unwrap();
-    let value = [5; 200];
-    let mut leave = |user: &mut ViperSession, meanwhile: &mut dyn FnMut(&mut ViperSession)| {
-        user.put(b"key", &value, 0).unwrap();
-        let _ticket = user.commit().unwrap();
-        let hash = viper.hash(b"key");
-        let found = look_up(&viper, &user.slot, hash, b"key", &mut user.scratch).unwrap();
-        let (from, _, record) = found.unwrap();
-        let mut batch = below.batch(true);
-        let victim = Victim {
-            hash,
-            key: b"key",
-            value: &value,
-            expires_at_ms: 0,
-            order: record.stamp.order(),
-            from,
-            chain: None,
-        };
-        batch.append(&victim).unwrap();
-        meanwhile(user);
-        batch.finish(&viper, &mut session).map(drop)
-    };
-    let removed = |user: &mut ViperSession| {
-        assert!(user.delete(b"key").unwrap());
-        let _ticket = user.commit().unwrap();
-    };
-    let refused = leave(&mut user, &mut |user| {
-        removed(user);
-        // Of what is appended, and no more.
-        faults.room(Some(300));
-    });
-    assert!(matches!(refused, Err(Error::NoSpace(_))), "{refused:?}");
-    viper.healthy().unwrap();
-    faults.room(None);
-    leave(&mut user, &mut |user| removed(user)).unwrap();
-    let killed = directory.path().join("killed");
-    copy(&path, &killed);
-    for viper in [&viper, &over(&killed, Loading::Wait)] {
-        let mut session = ViperSession::of_user(Arc::clone(viper)).unwrap();
-        assert_eq!(session.get(b"key", &mut Vec::new()).unwrap(), None);
-    }
 }
