@@ -34,8 +34,8 @@ const HELP_MAX: usize = 8;
 const WAITS_MAX: usize = 400;
 /// Blocks from which records leave to the tier below in one batch.
 const EVICTED: usize = 64;
-/// Waits of a refused write for readers: some tenths of a second.
-const EVICTION_WAITS_MAX: usize = 2000;
+/// Waits of a refused write for readers: some seconds, as a reader may be without a core on a busy machine.
+const EVICTION_WAITS_MAX: usize = 50_000;
 
 impl Viper {
     /// The number of free blocks to keep.
