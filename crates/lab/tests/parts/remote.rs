@@ -32,13 +32,18 @@ fn stories(engine: EngineKind, seeds: std::ops::Range<u64>) -> BTreeMap<&'static
             };
             let entry = &entries[*number as usize];
             if let Step::Invoke(_) = step {
-                last = Some(&entry.call);
+                last = Some((*number, &entry.call));
                 continue;
             }
             let Call::Remote(.., fate) = &entry.call else {
                 continue;
             };
+            // Only what is lent is given up within the call itself.
+            let is_own = last.is_some_and(|(own, _)| own == *number);
+            let last = last.map(|(_, call)| call);
             let story = match (fate, &entry.outcome, last) {
+                (Fate::Part(_), Some(Outcome::Declined), _) if is_own => "lent in part",
+                (Fate::Part(_), Some(Outcome::Done), _) if is_own => "lent, and there before",
                 (Fate::Durable | Fate::Told, Some(Outcome::Done), _) => "at once",
                 (Fate::Part(_), Some(Outcome::Done), Some(Call::Late(_))) => "late",
                 (Fate::Part(_), Some(Outcome::Done), Some(Call::Hangup(_))) => "whole at the end",
@@ -67,6 +72,7 @@ fn every_story_of_a_remote_client_is_drawn() {
         "whole at the end",
         "its slot was given again",
         "never",
+        "lent in part",
         "no pages",
         "cut off",
     ] {
