@@ -1,9 +1,8 @@
 //! All figures of all papers on one page: pictures, what the papers say, and whether it is so here.
 
-use super::STYLE;
 use crate::figure::{self, Figure};
 use crate::row::{LEFT_OUT, Row};
-use crate::show::words::{bytes, escaped};
+use crate::show::words::escaped;
 use crate::verdict::Verdict;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -57,14 +56,12 @@ impl Counts {
 /// The page; `made_with` says with what: the command.
 #[must_use]
 pub fn html(chapters: &[Chapter], made_with: &str) -> String {
-    let parts: String = chapters.iter().map(chapter).collect();
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\"/><title>everdram: figures of five papers</title>\n\
-         <style>\n{STYLE}</style></head><body>\n<main>\n{}{}{parts}</main></body></html>\n",
+    let parts = [
         opening(chapters, made_with),
         summary(chapters),
-    )
+        chapters.iter().map(chapter).collect(),
+    ];
+    super::page("everdram: figures of five papers", &parts)
 }
 
 fn opening(chapters: &[Chapter], made_with: &str) -> String {
@@ -78,16 +75,15 @@ fn opening(chapters: &[Chapter], made_with: &str) -> String {
         same += usize::from(has_shape);
         of += 1;
     }
-    let mut facts = String::new();
-    for (name, text) in facts_of(chapters, made_with) {
-        let _ = write!(facts, "<dt>{name}</dt><dd>{}</dd>", escaped(&text));
-    }
     format!(
         "<header><h1>The papers' figures, <span class=\"name\">measured</span></h1><p class=\"subtitle\">what the designs \
          behind everdram were said to do, and what they do here</p></header>\n<section><p class=\"verdict\">Of {of} figures \
          that could be judged, {same} have the shape that the paper has. Of the papers&#39; statements about them {} hold \
-         here, {} do not, and {} were not measured.</p><dl>{facts}</dl></section>\n",
-        all.hold, all.differ, all.open
+         here, {} do not, and {} were not measured.</p>{}</section>\n",
+        all.hold,
+        all.differ,
+        all.open,
+        super::facts(&facts_of(chapters, made_with))
     )
 }
 
@@ -98,15 +94,7 @@ fn facts_of(chapters: &[Chapter], made_with: &str) -> Vec<(&'static str, String)
     let mut builds = BTreeSet::new();
     let mut delays = BTreeSet::new();
     for row in rows.filter(|row| row.suite != LEFT_OUT) {
-        let machine = &row.machine;
-        machines.insert(format!(
-            "{}, {} cores, {} of memory, {}; lines leave the cache by {}",
-            machine.processor,
-            machine.cores,
-            bytes(machine.memory_bytes as f64),
-            machine.kernel,
-            machine.flush
-        ));
+        machines.insert(super::described(&row.machine));
         builds.insert(row.commit.clone());
         delays.insert(row.say("delays"));
     }

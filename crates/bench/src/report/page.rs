@@ -1,11 +1,11 @@
 //! The page around the charts: what was measured, where, what came out in sentences, and how much the machine
 //! shook.
 
-use super::{STYLE, sections};
+use super::sections;
 use crate::compare::{Duels, Group, groups, of_suite, tables};
 use crate::row::{LEFT_OUT, Metric, Row, SERVERS};
 use crate::server;
-use crate::show::words::{bytes, count, escaped, percent};
+use crate::show::words::{count, escaped, percent};
 use crate::timing::Spread;
 use std::collections::BTreeSet;
 
@@ -13,12 +13,7 @@ use std::collections::BTreeSet;
 #[must_use]
 pub fn html(rows: &[Row]) -> String {
     let groups = groups(rows);
-    [
-        format!(
-            "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><meta name=\"viewport\" \
-             content=\"width=device-width, initial-scale=1\"/><title>everdram, measured</title>\n\
-             <style>\n{STYLE}</style></head><body>\n<main>\n"
-        ),
+    let parts = [
         opening(rows, &groups),
         legend(),
         sections::stores(&groups),
@@ -27,9 +22,8 @@ pub fn html(rows: &[Row]) -> String {
         every_row(rows, &groups),
         left_out(rows),
         closing().to_owned(),
-        "</main></body></html>\n".to_owned(),
-    ]
-    .concat()
+    ];
+    super::page("everdram, measured", &parts)
 }
 
 fn opening(rows: &[Row], groups: &[Group<'_>]) -> String {
@@ -38,13 +32,10 @@ fn opening(rows: &[Row], groups: &[Group<'_>]) -> String {
         .flat_map(Duels::sentences)
         .map(|sentence| format!("<p class=\"verdict\">{}</p>", escaped(&sentence)))
         .collect();
-    let mut facts = String::new();
-    for (name, text) in facts_of(rows, groups) {
-        facts.push_str(&format!("<dt>{name}</dt><dd>{}</dd>", escaped(&text)));
-    }
     format!(
         "<header><h1><span class=\"name\">everdram</span>, measured</h1><p class=\"subtitle\">beside what people use \
-         today, and beside what the machine can do at most</p></header>\n<section>{sentences}<dl>{facts}</dl></section>\n"
+         today, and beside what the machine can do at most</p></header>\n<section>{sentences}{}</section>\n",
+        super::facts(&facts_of(rows, groups))
     )
 }
 
@@ -52,18 +43,7 @@ fn opening(rows: &[Row], groups: &[Group<'_>]) -> String {
 fn facts_of(rows: &[Row], groups: &[Group<'_>]) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
     if let Some(row) = rows.iter().find(|row| row.suite != LEFT_OUT) {
-        let machine = &row.machine;
-        facts.push((
-            "Machine",
-            format!(
-                "{}, {} cores, {} of memory, {}; lines leave the cache by {}",
-                machine.processor,
-                machine.cores,
-                bytes(machine.memory_bytes as f64),
-                machine.kernel,
-                machine.flush
-            ),
-        ));
+        facts.push(("Machine", super::described(&row.machine)));
         facts.push(("Built from", row.commit.clone()));
     }
     let stores: Vec<&Row> = groups.iter().flat_map(|group| group.rows.clone()).collect();

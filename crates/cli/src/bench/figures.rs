@@ -32,7 +32,7 @@ const PAGE: &str = "figures.html";
                   Rows, picture and page of each figure are in --out, too. What was interrupted goes on where it \
                   stopped: call it again. Figures that cannot be measured here are named, with the reason: some need a \
                   directory on a disk (--data-dir), one a build with --features steps.\n\n\
-                  With --quick it takes about half an hour on two cores, without it many hours.\n\n\
+                  A whole run takes hours; --quick is a first look at all of it.\n\n\
                   Examples:\n  \
                   everdram bench figures --quick --data-dir .\n  \
                   everdram bench figures --quick --only bullet,rdmp-8"
@@ -86,7 +86,7 @@ impl Arguments {
         Ok(all)
     }
 
-    /// The same of a call that makes the same page.
+    /// What each figure is asked for, as `bench figure` takes it.
     fn words(&self) -> Vec<String> {
         let mut words = vec!["--seed".to_owned(), self.seed.to_string()];
         words.extend(self.quick.then(|| "--quick".to_owned()));
