@@ -20,6 +20,8 @@ const LOAD_BATCH: u64 = 64;
 pub(crate) struct Passed {
     /// Operations, time from the first start to the last end, processor time of the threads.
     pub sample: Sample,
+    /// Time of the threads by the clock, each from its start to its end, together.
+    pub asked: Duration,
     /// Processor time of the whole process.
     pub process_cpu: Duration,
     /// What the threads waited for cores, together.
@@ -34,6 +36,7 @@ impl Passed {
         self.sample.operations += other.sample.operations;
         self.sample.wall += other.sample.wall;
         self.sample.cpu += other.sample.cpu;
+        self.asked += other.asked;
         self.process_cpu += other.process_cpu;
         self.waited.ns += other.waited.ns;
         self.waited.preempted += other.waited.preempted;
@@ -113,8 +116,10 @@ fn part(
         }
     };
     let ended = Instant::now();
+    let sample = watch.stop(steps.len() as u64);
     let passed = Passed {
-        sample: watch.stop(steps.len() as u64),
+        sample,
+        asked: sample.wall,
         waited: waiting.so_far().since(before),
         latencies,
         ..Passed::default()

@@ -99,6 +99,8 @@ named! {
     PmUsedBytes = "pm_used_bytes": "bytes of a pool that are in use",
     DiskTotalBytes = "disk_total_bytes": "bytes of files on the disk, or in its place",
     Amplification = "amplification": "bytes of all three for each byte of keys and values",
+    ReclaimNs = "reclaim_ns": "nanoseconds that reclaiming room took",
+    FreedBytes = "freed_bytes": "bytes of the pool that it freed",
     LeastRate = "least_rate": "operations a second in the slowest moment, with a core",
 }
 

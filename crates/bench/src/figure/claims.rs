@@ -1,6 +1,6 @@
 //! What papers say of their figures, and bars set for the engines: a line of `bullet-claims.jsonl`,
-//! `dstore-claims.jsonl`, `ndhedis-claims.jsonl` or `rdmp-claims.jsonl` each, in the order of the paper; and
-//! whether that is so in the rows.
+//! `dstore-claims.jsonl`, `ndhedis-claims.jsonl`, `rdmp-claims.jsonl` or `viper-claims.jsonl` each, in the
+//! order of the paper; and whether that is so in the rows.
 //!
 //! A claim compares curves with another curve at one share of writes, or says something of the curves
 //! themselves. Its bounds are wider than the paper's figures: another machine is to show the same picture,
@@ -74,6 +74,7 @@ static CLAIMS: LazyLock<Vec<Claim>> = LazyLock::new(|| {
         include_str!("dstore-claims.jsonl"),
         include_str!("ndhedis-claims.jsonl"),
         include_str!("rdmp-claims.jsonl"),
+        include_str!("viper-claims.jsonl"),
     ];
     let read = |line| serde_json::from_str(line).expect("a claim");
     files
@@ -446,12 +447,19 @@ mod tests {
                 let is_rivals = label == RIVALS && figure.has_rivals();
                 let mut parts = figure.curves.split(", ").zip(label.split(", "));
                 let is_known = parts.all(|(by, part)| match by {
-                    "workload" => ["%", "KiB", "clean", "killed"]
-                        .iter()
-                        .any(|end| part.ends_with(end)),
+                    "workload" => [
+                        "%", "KiB", "clean", "killed", "thread", "threads", "gets", "inserts", "it",
+                    ]
+                    .iter()
+                    .any(|end| part.ends_with(end)),
                     "log_bytes" => part.ends_with("iB"),
                     "back end" => figure.back_ends.iter().any(|back_end| back_end == part),
                     "device" => figure.delays.iter().any(|delays| delays == part),
+                    "sizes" => figure
+                        .sizes
+                        .iter()
+                        .any(|(key, value)| part == format!("{key} + {value} B")),
+                    "keys" => figure.keys.iter().any(|keys| keys.name() == part),
                     "value" => figure.values.iter().any(|bytes| bytes.to_string() == part),
                     // Other stores may not be built in.
                     _ if OTHERS.contains(&part) => figure.has_rivals(),

@@ -1,6 +1,6 @@
 //! The figures of papers, measured here. Which there are, what each measures and draws (`bullet.json`,
-//! `dstore.json`, `ndhedis.json`, `rdmp.json`), and what the papers say of them (`bullet-claims.jsonl` and so
-//! on) is data.
+//! `dstore.json`, `ndhedis.json`, `rdmp.json`, `viper.json`), and what the papers say of them
+//! (`bullet-claims.jsonl` and so on) is data.
 //!
 //! A worker is one thread with one client that between two requests takes its turn at the store's own work
 //! ([`crate::Client::turn`]). Systems take turns in several short rounds, each on a fresh store; what is said
@@ -19,22 +19,26 @@ mod stream;
 mod system;
 mod workers;
 
+pub use crate::workload::distribution::Keys;
 pub use claims::{bars, claims};
+pub use measure::operations::Operation;
+pub use measure::patterns::Pattern;
 pub use measure::{fill, measure};
 pub use page::{left_out, markdown, table};
 pub use picture::{note, svg};
 pub use settings::curve::{Curve, Site};
 pub use settings::{Filler, Settings};
-pub use system::{Ground, System};
+pub use system::{Ground, System, Viper};
 
 use crate::row::{self, Metric, Row};
 use crate::show::Table;
 use crate::subject::{Durability, Opener};
 use crate::timing::Spread;
-use everdram::EngineKind;
+use crate::workload::sizes::Sizes;
 use fabric::Topology;
 use serde::Deserialize;
 use std::sync::LazyLock;
+use system::Systems;
 
 /// The system that others are compared with in tables.
 const BASE: &str = "volatile";
@@ -45,8 +49,8 @@ const BASE: &str = "volatile";
 struct Paper {
     paper: String,
     short: String,
-    /// The engine that runs its systems.
-    engine: String,
+    /// What it compares.
+    systems: Systems,
     /// Delay preset of its platform, and the model of its disk.
     delays: String,
     disk: Option<String>,
@@ -79,6 +83,7 @@ static PAPERS: LazyLock<Vec<Paper>> = LazyLock::new(|| {
         include_str!("dstore.json"),
         include_str!("ndhedis.json"),
         include_str!("rdmp.json"),
+        include_str!("viper.json"),
     ];
     let read = |text| serde_json::from_str(text).expect("a description of a paper's figures");
     papers.into_iter().map(read).collect()
@@ -120,6 +125,16 @@ pub struct Figure {
     /// Bytes of a value, where it is not the paper's usual one.
     #[serde(default)]
     values: Vec<usize>,
+    /// Sizes of keys and values, where keys have several or sizes are no fixed ones; then there are as many
+    /// bytes of records of each, and not as many records.
+    #[serde(default)]
+    sizes: Vec<(Sizes, Sizes)>,
+    /// By which distributions keys are asked for; none = zipfian. Rivals are asked by the last alone.
+    #[serde(default)]
+    keys: Vec<Keys>,
+    /// What stores are asked for, where it is one operation after another.
+    #[serde(default)]
+    operations: Vec<Operation>,
     /// Percent of the requests that are puts.
     writes: Vec<f64>,
     workers: Workers,
@@ -149,6 +164,9 @@ pub struct Figure {
     /// What is not as in the paper, and why.
     #[serde(default)]
     differs: String,
+    /// What of it cannot be measured here, and why.
+    #[serde(default)]
+    missing: Vec<(String, String)>,
 }
 
 /// A table of the paper: heads, and a row for each of its systems.
@@ -189,6 +207,14 @@ pub enum Measure {
     Restart,
     /// The worst throughput, the worst latency, recovery and space.
     Summary,
+    /// How long stores to memory take, by their pattern, without a store.
+    Patterns,
+    /// How many of each operation there are a second, for each number of workers.
+    Operations,
+    /// Throughput while room is reclaimed, and before.
+    Reclaiming,
+    /// Opening by numbers of threads.
+    Recovery,
 }
 
 /// How many workers.
@@ -203,6 +229,8 @@ enum Workers {
     Cores,
     /// Half of that: the other half of the cores is the clients', as in the paper half of the sockets.
     Half,
+    /// All but one, which is for the store's own work.
+    ButOne,
 }
 
 impl Figure {
@@ -222,7 +250,7 @@ impl Figure {
     /// What the paper compares.
     #[must_use]
     pub fn systems(&self) -> Vec<System> {
-        System::all(self.paper().engine())
+        System::all(self.paper().systems)
     }
 
     /// Whether it compares this system of the paper.
@@ -311,14 +339,6 @@ impl Figure {
     /// The figure that rows are of.
     fn of(rows: &[Row]) -> Option<&'static Figure> {
         Figure::find(&rows.first()?.suite).ok()
-    }
-}
-
-impl Paper {
-    fn engine(&self) -> EngineKind {
-        let mut all = EngineKind::ALL.iter().copied();
-        let named = all.find(|engine| engine.name() == self.engine);
-        named.expect("an engine")
     }
 }
 

@@ -156,7 +156,7 @@ fn table_of(figure: &Figure, rows: &[Row]) -> Table {
     // What else tells one line from another.
     let others = figure.curves.split(", ");
     let others: Vec<&str> = others
-        .filter(|by| ["device", "value", "back end"].contains(by))
+        .filter(|by| ["device", "value", "back end", "sizes", "keys"].contains(by))
         .collect();
     let other = others.iter().map(|by| format!(" | {by}"));
     let other: String = other.collect();

@@ -1,5 +1,6 @@
 //! From rows to the picture of their figure, as its data says.
 
+use super::system::Systems;
 use super::{Figure, best, filled_in, is_stand_in, label, measured, mib};
 use crate::row::{Metric, Row};
 use crate::show::plot::{Axis, Bar, Curve, Panel, Picture};
@@ -100,10 +101,14 @@ pub(super) fn stand_ins(rows: &[Row]) -> Vec<String> {
 
 /// What rows were measured on, each ground once.
 fn grounds(rows: &[Row]) -> String {
+    let has_data = Figure::of(rows).is_some_and(|of| of.paper().systems.have_data_files());
     let said = measured(rows).filter(|row| !row.is("rival")).map(|row| {
         let delays = row.say("delays");
         match (&*row.say("ground"), &*row.say("disk")) {
             _ if !row.say("device").is_empty() => "B: emulated memory, data on a disk".into(),
+            ("", _) if delays == "none" => format!("{} memory, no delays", row.say("medium")),
+            ("", _) => format!("{} memory, delays of {delays}", row.say("medium")),
+            ("a", "") if !has_data => format!("A: emulated memory ({delays})"),
             ("a", "") => format!("A: emulated memory ({delays}), data in memory"),
             ("a", disk) => format!("A: emulated memory ({delays}), modelled disk ({disk})"),
             ("b", _) => format!("B: emulated memory ({delays}), data on a disk"),
@@ -299,7 +304,7 @@ impl DrawnAxis {
         let values = match self.of.parse::<Metric>().map(|metric| best(row, metric)) {
             Ok(metric) if row.spread(Metric::Second).is_some() => row.rounds(metric).to_vec(),
             Ok(metric) => row.median(metric).into_iter().collect(),
-            Err(_) => vec![row.number(&self.of)],
+            Err(_) => vec![number(row, &self.of)],
         };
         let scale = self.scale.unwrap_or(1.0);
         values.into_iter().map(|value| value * scale).collect()
@@ -330,7 +335,7 @@ impl DrawnAxis {
         }
         // Few conditions are numbers that anybody would round to.
         if self.of.parse::<Metric>().is_err() && self.of != "cdf" {
-            let values = distinct(rows.iter().map(|row| row.number(&self.of)));
+            let values = distinct(rows.iter().map(|row| number(row, &self.of)));
             let name = |value: f64| match self.of.as_str() {
                 "log_bytes" => mib(value as u64),
                 _ => value.to_string(),
@@ -341,6 +346,14 @@ impl DrawnAxis {
     }
 }
 
+/// A condition of a row, or how many `threads` it has.
+fn number(row: &Row, of: &str) -> f64 {
+    match of {
+        "threads" => row.threads as f64,
+        of => row.number(of),
+    }
+}
+
 /// The same in all figures of a paper for a system; else far apart among the colours and marks that systems
 /// have.
 fn style(figure: &Figure, label: &str, number: usize) -> usize {
@@ -348,6 +361,7 @@ fn style(figure: &Figure, label: &str, number: usize) -> usize {
     let known = systems.iter().position(|known| known.name() == label);
     let others: &[usize] = match figure.curves.as_str() {
         // Beside systems, which have the others.
+        _ if figure.rivals && figure.paper().systems == Systems::Viper => &[0, 2, 3, 4, 5],
         "system" if figure.rivals => &[7, 2, 0, 4, 3],
         _ => &[7, 5, 2, 0, 4, 6, 3, 1],
     };

@@ -3,8 +3,10 @@
 use super::Measure;
 use super::settings::Settings;
 use super::settings::curve::Curve;
+use super::system::{System, Viper};
 use crate::machine::Machine;
 use crate::row::Row;
+use crate::workload::distribution::Keys;
 use serde_json::json;
 
 /// How far a measurement is.
@@ -44,6 +46,7 @@ impl<'a> Progress<'a> {
         let next = match self.settings.figure.measure {
             Measure::Servers => "starting the server",
             Measure::Fabric => "filling the stores",
+            Measure::Patterns => "beginning",
             _ => "filling the store",
         };
         self.say(&format!("{}: {next}", self.what));
@@ -66,14 +69,13 @@ impl<'a> Progress<'a> {
     /// Another row of the same point.
     pub(super) fn row_of(&self, workload: &str, percent: f64, threads: usize) -> Row {
         let settings = self.settings;
-        let paper = settings.paper();
         let mut conditions = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "medium": "emulated",
-            "delays": self.curve.delays,
-            "records": settings.records,
-            "key": paper.key_bytes,
-            "value": self.curve.value_bytes,
+            "delays": self.curve.delays().unwrap_or("none"),
+            "records": self.curve.records(),
+            "key": self.curve.key.mean(),
+            "value": self.curve.value_bytes(),
             "skew": crate::workload::distribution::EXPONENT,
             "writes": percent,
             "logs": self.curve.logs(),
@@ -88,6 +90,18 @@ impl<'a> Progress<'a> {
         }
         if !settings.delays.is_empty() {
             conditions["device"] = self.curve.delays.into();
+        }
+        if !settings.figure.sizes.is_empty() {
+            conditions["sizes"] = self.curve.sizes().into();
+        }
+        if !settings.figure.keys.is_empty() {
+            conditions["keys"] = self.curve.keys.name().into();
+            if self.curve.keys == Keys::Uniform {
+                conditions["skew"] = 0.into();
+            }
+        }
+        if self.curve.system == System::Viper(Viper::Memory) {
+            conditions["medium"] = "ordinary".into();
         }
         if let Some(ground) = self.curve.ground {
             self.curve.describe(ground, &mut conditions);

@@ -7,12 +7,13 @@ use super::jobs::{self, Asking, Loading};
 use super::settings::Settings;
 use super::settings::curve::{Curve, Site};
 use super::stream::{Stream, Writes};
-use super::system::{Ground, System};
+use super::system::{Ground, System, Viper};
 use super::workers::Workers;
 use crate::everdram::Open;
 use crate::process;
 use crate::subject::{Durability, Error, Opener, Otherwise, Subject};
 use crate::workload::corpus::Corpus;
+use crate::workload::distribution::Keys;
 use crate::workload::sizes::Sizes;
 use anyhow::{Context, bail};
 use everdram::{Medium, MediumChoice, Options, Store};
@@ -34,6 +35,8 @@ pub(super) enum For {
     Room,
     /// To be killed: the same, and no checkpoint begins before the logs are full.
     Kill,
+    /// Throughput while room is reclaimed: as for speed, and nothing is reclaimed before it is asked for.
+    Reclaiming,
 }
 
 /// How to open a store of a curve, with what is elsewhere in `beside`.
@@ -41,6 +44,8 @@ pub(super) struct Opening<'a> {
     pub(super) curve: Curve<'a>,
     pub(super) beside: Option<PathBuf>,
     pub(super) what_for: For,
+    /// Threads that open it; 0 = one for each core.
+    pub(super) recovery_threads: usize,
 }
 
 impl Opener for Opening<'_> {
@@ -87,6 +92,7 @@ impl<'a> Opening<'a> {
             curve: *curve,
             beside: site.beside().map(Path::to_owned),
             what_for,
+            recovery_threads: 0,
         }
     }
 
@@ -110,20 +116,25 @@ impl<'a> Opening<'a> {
                     options.chunk_bytes = bytes / 16;
                 }
             }
+            System::Viper(viper) if viper != Viper::Variable => {
+                let bytes = |sizes: Sizes| u32::try_from(sizes.mean());
+                options.fixed = Some((bytes(curve.key)?, bytes(curve.value)?));
+            }
             _ => {}
         }
-        options.reclaim_background = self.what_for != For::Kill;
+        options.recovery_threads = self.recovery_threads;
+        options.reclaim_background = !matches!(self.what_for, For::Kill | For::Reclaiming);
         if curve.ground == Some(Ground::Files) {
             options.medium = MediumChoice::Only(Medium::File);
             return Ok(options);
         }
         options.medium = MediumChoice::Only(Medium::Emulated);
-        options.delay = Some(curve.delays.to_owned());
+        options.delay = curve.delays().map(str::to_owned);
         // Beside a bare write there is no model of a disk.
         if curve.ground == Some(Ground::Modelled) && measure != Measure::Overhead {
             options.dstore.data_delay.clone_from(&paper.disk);
         }
-        if self.what_for == For::Speed {
+        if matches!(self.what_for, For::Speed | For::Reclaiming) {
             options.prefault = true;
             options.initial_bytes = settings.pool_bytes(curve);
         }
@@ -143,21 +154,30 @@ pub(super) struct Filled {
 /// What all stores of a run have in common.
 pub(super) struct Data<'a> {
     pub(super) settings: &'a Settings,
+    made_for: (Sizes, Sizes, Keys),
+    pub(super) records: u64,
     pub(super) value_bytes: usize,
     pub(super) corpus: Corpus,
     pub(super) stream: Stream,
 }
 
 impl<'a> Data<'a> {
-    /// With values of so many bytes.
-    pub(super) fn new(settings: &'a Settings, value_bytes: usize) -> Data<'a> {
-        let keys = Sizes::Fixed(settings.paper().key_bytes);
+    /// For the stores of a curve.
+    pub(super) fn new(settings: &'a Settings, curve: &Curve<'_>) -> Data<'a> {
+        let (records, seed) = (curve.records(), settings.seed);
         Data {
             settings,
-            value_bytes,
-            corpus: Corpus::new(keys, Sizes::Fixed(value_bytes), settings.seed),
-            stream: Stream::new(settings.records, settings.seed),
+            made_for: (curve.key, curve.value, curve.keys),
+            records,
+            value_bytes: curve.value_bytes(),
+            corpus: Corpus::new(curve.key, curve.value, seed),
+            stream: Stream::new(records, curve.keys, seed),
         }
+    }
+
+    /// Whether it is for the stores of this curve, too.
+    pub(super) fn is_for(&self, curve: &Curve<'_>) -> bool {
+        self.made_for == (curve.key, curve.value, curve.keys)
     }
 
     /// A store that holds all records.
@@ -181,7 +201,7 @@ impl<'a> Data<'a> {
         opening: &Opening<'_>,
         dir: &Path,
     ) -> Result<Box<dyn Subject>, Error> {
-        opening.open(dir, self.settings.records, self.corpus.record_bytes())
+        opening.open(dir, self.records, self.corpus.record_bytes())
     }
 
     /// Puts all records into an open store.
@@ -189,13 +209,13 @@ impl<'a> Data<'a> {
         self.load(curve, store)?;
         match curve.system {
             System::Bullet(_) if curve.system.gleans() => self.prime(curve, store),
-            System::Bullet(_) => Ok(()),
+            System::Bullet(_) | System::Viper(Viper::Scan) => Ok(()),
             _ => store.checkpoint(),
         }
     }
 
     fn load(&self, curve: &Curve<'_>, store: &dyn Subject) -> Result<(), Error> {
-        let records = self.settings.records;
+        let records = self.records;
         let workers = curve.workers();
         let next = AtomicU64::new(0);
         let watched = Workers::new(workers, Writes::ALL);
@@ -228,7 +248,7 @@ impl<'a> Data<'a> {
     /// Overwrites until the logs were written from end to end once.
     fn prime(&self, curve: &Curve<'_>, store: &dyn Subject) -> Result<(), Error> {
         let wanted = curve.all_log_bytes() / self.settings.paper().logged_bytes;
-        let Some(missing) = wanted.checked_sub(self.settings.records) else {
+        let Some(missing) = wanted.checked_sub(self.records) else {
             return Ok(());
         };
         let workers = curve.workers();

@@ -1,9 +1,9 @@
-//! The stream of requests, made before the clock runs: keys by a zipfian distribution, each with a coin.
+//! The stream of requests, made before the clock runs: keys by a distribution, each with a coin.
 //!
 //! Whether a request is a get or a put is the coin's to say, once it is known how many shall be puts: so that
 //! all shares of writes ask for the same keys in the same order, and the share can change while workers run.
 
-use crate::workload::distribution::Picker;
+use crate::workload::distribution::{Keys, Picker};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -49,9 +49,9 @@ impl Writes {
 pub(super) struct Stream(Box<[Request]>);
 
 impl Stream {
-    /// Over so many records.
-    pub(super) fn new(records: u64, seed: u64) -> Stream {
-        let picker = Picker::zipfian(records, seed);
+    /// Over so many records, by a distribution.
+    pub(super) fn new(records: u64, keys: Keys, seed: u64) -> Stream {
+        let picker = Picker::of(keys, records, seed);
         let mut random = SmallRng::seed_from_u64(seed ^ 0x7c1f_02b9_5ad3_e846);
         let length = (records * 8).clamp(1 << 12, LENGTH);
         Stream(
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn coins_give_the_share_of_writes_that_was_asked_for() {
-        let stream = Stream::new(10_000, 3);
+        let stream = Stream::new(10_000, Keys::Zipfian, 3);
         for percent in [0.0, 2.0, 15.0, 50.0, 100.0] {
             let writes = Writes::of_percent(percent);
             let mut at = 0;
@@ -103,9 +103,11 @@ mod tests {
 
     #[test]
     fn a_stream_follows_from_its_seed_and_stays_within_the_records() {
-        let (one, other) = (Stream::new(500, 7), Stream::new(500, 7));
+        let of = |keys, seed| Stream::new(500, keys, seed);
+        let (one, other) = (of(Keys::Zipfian, 7), of(Keys::Zipfian, 7));
         assert_eq!(one.0, other.0);
-        assert_ne!(one.0, Stream::new(500, 8).0);
+        assert_ne!(one.0, of(Keys::Zipfian, 8).0);
+        assert_ne!(one.0, of(Keys::Uniform, 7).0);
         assert!(one.0.iter().all(|request| request.number() < 500));
         assert_eq!(one.start(1, 2), one.0.len() / 2);
     }

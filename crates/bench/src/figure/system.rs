@@ -6,6 +6,7 @@ use crate::server::{Contender, Persistence};
 use crate::subject::{Durability, Opener};
 use everdram::options::{BulletSystem, DstoreSystem};
 use everdram::{EngineKind, Options};
+use serde::Deserialize;
 use std::fmt;
 use std::path::Path;
 
@@ -25,8 +26,52 @@ impl Ground {
     }
 }
 
+named! {
+    /// Ways to run the engine `viper`, and what is in its place in the figures of its paper.
+    Viper, "system of viper":
+    Variable = "viper": "records of any size, with checkpoints of the index",
+    Fixed = "viper-fixed": "records of one size, which are changed in place",
+    Dram = "viper-dram": "the same on memory without delays",
+    Scan = "viper-scan": "the same as `viper-fixed` without checkpoints: an opening reads all blocks",
+    Pm = "pm": "no store: bare stores to emulated persistent memory",
+    Memory = "dram": "no store: bare stores to memory",
+}
+
+impl Viper {
+    /// Those that are stores.
+    const STORES: [Viper; 4] = [Viper::Variable, Viper::Fixed, Viper::Dram, Viper::Scan];
+
+    /// Whether it is a loop without a store.
+    pub(super) fn is_bare(self) -> bool {
+        !Viper::STORES.contains(&self)
+    }
+
+    /// Whether its memory has delays.
+    pub(super) fn is_delayed(self) -> bool {
+        !matches!(self, Viper::Dram | Viper::Memory)
+    }
+}
+
 /// The program behind [`System::Redis`].
 pub(super) const REDIS: &str = "redis-server";
+
+/// Which systems a paper compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Systems {
+    Bullet,
+    Dstore,
+    Ndhedis,
+    RdmpKv,
+    Viper,
+}
+
+impl Systems {
+    /// Whether values lie on a data file beside the pool, or a log below it.
+    pub(super) fn have_data_files(self) -> bool {
+        matches!(self, Systems::Dstore | Systems::Ndhedis)
+    }
+}
 
 /// A system of a figure.
 #[derive(Clone, Copy)]
@@ -35,8 +80,9 @@ pub enum System {
     Bullet(BulletSystem),
     /// Of DStore's paper.
     Dstore(DstoreSystem),
-    /// In the place of PMDK/Redis of NDHedis' paper: everything is in persistent memory.
-    Viper,
+    /// Of Viper's paper; with pages for records of any size also in the place of PMDK/Redis of NDHedis' paper:
+    /// everything is in persistent memory.
+    Viper(Viper),
     /// NDHedis.
     Tiered,
     /// A route to a fabric door.
@@ -50,24 +96,28 @@ pub enum System {
 }
 
 impl System {
-    /// All systems of the paper behind an engine.
+    /// All systems of a paper.
     #[must_use]
-    pub fn all(engine: EngineKind) -> Vec<System> {
-        match engine {
-            EngineKind::Bullet => map(BulletSystem::ALL, System::Bullet),
-            EngineKind::Dstore => map(DstoreSystem::ALL, System::Dstore),
-            EngineKind::Tiered => [
-                System::Viper,
+    pub(super) fn all(of: Systems) -> Vec<System> {
+        match of {
+            Systems::Bullet => map(BulletSystem::ALL, System::Bullet),
+            Systems::Dstore => map(DstoreSystem::ALL, System::Dstore),
+            Systems::Ndhedis => [
+                System::Viper(Viper::Variable),
                 System::Tiered,
                 System::Redis(Persistence::EachWrite),
                 System::Redis(Persistence::EverySecond),
             ]
             .into(),
-            EngineKind::Viper => {
+            Systems::RdmpKv => {
                 let routes = ROUTES.iter().map(System::Fabric);
                 std::iter::once(System::Loopback).chain(routes).collect()
             }
-            _ => Vec::new(),
+            // The last two are in the place of CrlStore, and of indexes in persistent memory.
+            Systems::Viper => {
+                let others = [BulletSystem::Wrc, BulletSystem::Phash].map(System::Bullet);
+                [map(&Viper::ALL, System::Viper), others.into()].concat()
+            }
         }
     }
 
@@ -77,7 +127,7 @@ impl System {
         match self {
             System::Bullet(system) => system.name(),
             System::Dstore(system) => system.name(),
-            System::Viper => EngineKind::Viper.name(),
+            System::Viper(viper) => viper.name(),
             System::Tiered => EngineKind::Tiered.name(),
             System::Fabric(route) => route.name,
             System::Loopback => "ipoib",
@@ -126,7 +176,7 @@ impl System {
             // The bounds, whose pools are opened once, exist on memory alone.
             System::Dstore(_) => ground != Some(Ground::Files) || self.is_opened_again(),
             System::Fabric(_) | System::Loopback => ground.is_none(),
-            System::Bullet(_) | System::Viper | System::Tiered => true,
+            System::Bullet(_) | System::Viper(_) | System::Tiered => true,
         }
     }
 
@@ -136,6 +186,7 @@ impl System {
             System::Bullet(BulletSystem::Volatile) | System::Dstore(DstoreSystem::Volatile) => {
                 Durability::Never
             }
+            System::Viper(Viper::Dram | Viper::Memory) => Durability::Never,
             System::Rival(store) => store.durability(),
             System::Redis(Persistence::EverySecond | Persistence::Never) => Durability::Never,
             _ => Durability::EachWrite,
@@ -149,7 +200,7 @@ impl System {
             System::Dstore(system) => {
                 !matches!(system, DstoreSystem::Volatile | DstoreSystem::Inline)
             }
-            System::Viper
+            System::Viper(_)
             | System::Tiered
             | System::Fabric(_)
             | System::Loopback
@@ -160,7 +211,7 @@ impl System {
 
     /// Whether it has nothing in a pool.
     pub(super) fn has_empty_pool(&self) -> bool {
-        self.durability() == Durability::Never
+        self.durability() == Durability::Never && !matches!(self, System::Viper(_))
     }
 
     /// Whether its writes are in logs until they are gleaned.
@@ -194,7 +245,12 @@ impl System {
                 options.dstore.logs = logs;
                 options.dstore.log_bytes = log_bytes;
             }
-            System::Viper => options.engine = Some(EngineKind::Viper),
+            System::Viper(viper) => {
+                options.engine = Some(EngineKind::Viper);
+                if viper == Viper::Scan {
+                    options.checkpoint_bytes = 0;
+                }
+            }
             System::Tiered => options.engine = Some(EngineKind::Tiered),
             System::Fabric(_) | System::Loopback | System::Redis(_) | System::Rival(_) => {}
         }

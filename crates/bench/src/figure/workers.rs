@@ -4,6 +4,7 @@
 //! are then of one moment in which it had a core, and what the kernel says of its waiting is complete.
 
 use super::stream::Writes;
+use crate::pass::Passed;
 use crate::process::{self, Waiting};
 use crate::row::{Metric, Row};
 use crate::subject::Error;
@@ -258,6 +259,29 @@ impl Tally {
 }
 
 impl Span {
+    /// A pass of so many threads as a whole.
+    pub(super) fn of(threads: usize, passed: &Passed) -> Span {
+        let sample = &passed.sample;
+        let all_ns = passed.asked.as_nanos() as f64;
+        let queued_share = (passed.waited.ns as f64 / all_ns.max(1.0)).clamp(0.0, 0.999);
+        let had_core = 1.0 - queued_share;
+        let own_share = sample.cpu.as_secs_f64() / passed.process_cpu.as_secs_f64().max(1e-9);
+        Span {
+            threads,
+            seconds: sample.wall.as_secs_f64(),
+            requests: sample.operations,
+            answering_ns: all_ns,
+            rate: sample.rate(),
+            answering_ns_with_core: all_ns * had_core,
+            rate_with_core: sample.operations as f64 * threads as f64 * 1e9
+                / all_ns.max(1.0)
+                / had_core,
+            queued_share,
+            own_share: own_share.clamp(0.01, 1.0),
+            ..Span::default()
+        }
+    }
+
     /// Adds throughput and latency to a row; with `cores`, also what they would be on a machine of as many.
     pub(super) fn add_to(&self, row: &mut Row, cores: Option<usize>) {
         row.push(Metric::Rate, self.rate);
@@ -514,6 +538,30 @@ mod tests {
         // All cores are the workers', and a fifth of what they need went to the background.
         assert!(near(span.undisturbed(2), (1.6e6, 1000.0)));
         assert!(near(span.undisturbed(1), (0.8e6, 2000.0)));
+    }
+
+    #[test]
+    fn a_pass_is_a_span() {
+        let ms = Duration::from_millis;
+        let mut passed = Passed::default();
+        // Two threads at once for 100 ms, of which each waited 20 ms for a core.
+        passed.sample.operations = 16_000;
+        (passed.sample.wall, passed.sample.cpu) = (ms(100), ms(160));
+        (passed.asked, passed.process_cpu, passed.waited.ns) = (ms(200), ms(200), 40_000_000);
+        let span = Span::of(2, &passed);
+        let near = |found: f64, wanted: f64| (found / wanted - 1.0).abs() < 1e-6;
+        assert!(
+            near(span.rate, 160e3) && near(span.mean_ns(), 12_500.0),
+            "{span:?}"
+        );
+        assert!(near(span.queued_share, 0.2) && span.requests == 16_000);
+        let (rate, mean_ns) = span.undisturbed(8);
+        assert!(
+            near(rate, 200e3) && near(mean_ns, 10_000.0),
+            "{rate} {mean_ns}"
+        );
+        // A fifth of what both cores did was the background's.
+        assert!(near(span.undisturbed(2).0, 160e3));
     }
 
     #[test]

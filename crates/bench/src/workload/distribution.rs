@@ -1,7 +1,15 @@
 //! Which records are asked for: all alike, or a few far more often than the rest.
 
+use crate::named::named;
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution, Zipf};
+
+named! {
+    /// By which distribution keys are asked for.
+    Keys, "distribution of keys":
+    Uniform = "uniform": "each as often as any other",
+    Zipfian = "zipfian": "zipfian with 0.99, popular ones scattered",
+}
 
 /// YCSB's skew.
 pub(crate) const EXPONENT: f64 = 0.99;
@@ -71,6 +79,14 @@ impl Picker {
         let count = count.max(1);
         let zipf = Zipf::new(count as f64, EXPONENT).expect("a count of at least one");
         Picker::Zipfian(zipf, Permutation::new(count, seed))
+    }
+
+    /// Over `count` records, at least one.
+    pub(crate) fn of(keys: Keys, count: u64, seed: u64) -> Picker {
+        match keys {
+            Keys::Uniform => Picker::uniform(count),
+            Keys::Zipfian => Picker::zipfian(count, seed),
+        }
     }
 
     /// A record.

@@ -1,5 +1,5 @@
-//! `everdram bench figure`: a figure of Bullet's, DStore's, NDHedis' or RDMP-KV's paper measured on this
-//! machine, as tables, rows, a picture and a page.
+//! `everdram bench figure`: a figure of Bullet's, DStore's, NDHedis', RDMP-KV's or Viper's paper measured on
+//! this machine, as tables, rows, a picture and a page.
 
 use super::rows;
 use super::store::{ensure_directory, rivals, stand_ins};
@@ -16,7 +16,7 @@ use std::process::Command;
 /// Letters in a line of a table: what terminals have, and what can be read.
 const LETTERS: usize = 100;
 
-/// A figure of Bullet's, DStore's, NDHedis' or RDMP-KV's paper, measured on this machine.
+/// A figure of Bullet's, DStore's, NDHedis', RDMP-KV's or Viper's paper, measured on this machine.
 #[derive(clap::Args)]
 #[command(
     long_about = "Measures a figure of a paper on this machine, on emulated persistent memory with the delays of the \
@@ -50,19 +50,38 @@ const LETTERS: usize = 100;
                   rdmp-9     YCSB A and B with 2 stores and 8 clients\n\
                   rdmp-10    puts and gets beside forca\n\
                   rdmp-11    puts by back end: viper, bullet, phash\n\n\
-                  Keys are asked for by a zipfian distribution of 0.99, of ndhedis-4 and of rdmp but rdmp-9 uniformly. \
+                  Viper (PVLDB 2021, section 5), with keys of 16 bytes and values of 200:\n\
+                  viper-1    how long writes to memory take by their pattern, without a store and with one\n\
+                  viper-6    inserts, gets, updates of 8 bytes and deletes by number of threads\n\
+                  viper-7    inserts and gets by size of keys and values\n\
+                  viper-8    inserts and gets of records whose sizes are normally distributed\n\
+                  viper-9    bytes of DRAM and persistent memory\n\
+                  viper-10   updates in place and by copy\n\
+                  viper-11   where data and index are: all in persistent memory, both, all in DRAM\n\
+                  viper-12   what operations take, with slow memory and without (inserts split in a build with \
+                  --features steps)\n\
+                  viper-13   YCSB with 50 and 90 % writes, uniform and zipfian: latency and throughput\n\
+                  viper-reclaim   gets and inserts while room is reclaimed\n\
+                  viper-recovery  opening by number of threads\n\n\
+                  Keys are asked for by a zipfian distribution of 0.99, of ndhedis-4, of rdmp but rdmp-9, and of \
+                  Viper but the half of viper-13 uniformly. \
                   Bullet's systems: volatile, phash and hikv-ht are bounds; static, +lfr, +opt, +dyn and +wrc are its \
                   ladder, of which +wrc is all of it. DStore's: volatile and inline are bounds; physical, +logical, \
                   +dipper and +oe are its ladder, of which +oe is all of it; cow is +oe with copy-on-write checkpoints. \
                   RDMP-KV's are ways of a value to the store: ipoib (the Redis door over loopback), herd, forca, \
                   rdmp-sa, rdmp-cc, rdmp-cc-imm, rdmp-cc-read, rdmp-cc-sa; clients and servers take turns on one thread, \
-                  each with a clock of its own, so that the number of cores does not matter. Systems take turns in \
+                  each with a clock of its own, so that the number of cores does not matter. Viper's: viper-fixed has pages for \
+                  records of one size and changes 8 bytes in place, viper has pages for any size, viper-dram is \
+                  viper-fixed on memory without delays, and viper-scan is viper-fixed without checkpoints; Bullet's +wrc \
+                  is in the place of CrlStore, and its phash of indexes in persistent memory; pm and dram are loops \
+                  without a store. Systems take turns in \
                   several rounds, each on a fresh store; compare figures of one run with each other. Throughput and \
                   latency leave out the time in which a worker was ready to run and had no core: on a machine of one's \
                   own there is none. By the clock stands beside.\n\n\
                   DStore's values lie on a data file. Ground a has it in memory, with a modelled disk; ground b on a \
                   disk, in the directory --data-dir, where the other stores of a build with --features rivals take part, \
-                  and rocksdb-pm, which stands in for PMEM-RocksDB: its log is in memory. On ground c all is on the disk.\n\n\
+                  and rocksdb-pm, which stands in for PMEM-RocksDB: its log is in memory. On ground c all is on the disk. Those \
+                  stores take part in viper-6, viper-9 and viper-13, too.\n\n\
                   Prints tables, what the paper says and whether it is so here; writes FIGURE.jsonl (the rows), FIGURE.svg \
                   (the picture) and FIGURE.md (a page) into --out. What is not said is as large as the machine allows: \
                   half of the free memory, and as many workers as there are cores. All of bullet-5 takes some half an hour \
@@ -74,18 +93,20 @@ const LETTERS: usize = 100;
                   everdram bench figure dstore-8 --quick\n  \
                   everdram bench figure dstore-5 --data-dir . --grounds b --threads 8\n  \
                   everdram bench figure dstore-1 --quick --data-dir .\n  \
-                  everdram bench figure rdmp-7 --quick"
+                  everdram bench figure rdmp-7 --quick\n  \
+                  everdram bench figure viper-6 --quick"
 )]
 pub(crate) struct Arguments {
     /// Which one: bullet-5 to bullet-9, dstore-1, dstore-5 to dstore-10, dstore-t3 to dstore-t5, ndhedis-3,
-    /// ndhedis-4, rdmp-2, rdmp-7 to rdmp-11.
+    /// ndhedis-4, rdmp-2, rdmp-7 to rdmp-11, viper-1, viper-6 to viper-13, viper-reclaim, viper-recovery.
     #[arg(value_parser = Figure::find)]
     figure: &'static Figure,
     /// Smaller and shorter, for a first look.
     #[arg(long)]
     quick: bool,
     /// Records, such as 5M [default: what fits into half of the free memory; of Bullet's at most 2.5M a core,
-    /// 200k with --quick; of DStore's 1M and 50k, and 2M in all; of RDMP-KV's 5k and 1k, 64 MiB of values]
+    /// 200k with --quick; of DStore's 1M and 50k, and 2M in all; of RDMP-KV's 5k and 1k, 64 MiB of values; of
+    /// Viper's 2.5M and 100k, of viper-7 1M in all]
     #[arg(long, value_parser = units::parse_count)]
     records: Option<u64>,
     /// Numbers of workers, such as 1,2,4; figures with one point for each system take the greatest [default:
@@ -101,7 +122,7 @@ pub(crate) struct Arguments {
     writes: Vec<f64>,
     /// Seconds of each point in each round, of bullet-7 and dstore-7 of each phase [default: 2, 0.5 with
     /// --quick; bullet-7: 30, 3; dstore-7: 60, 5; other figures of DStore 5 to 20, 1 or 2;
-    /// ndhedis-4: 4, 0.5; rdmp: 2 or 4, 0.3 or 0.6]
+    /// ndhedis-4: 4, 0.5; rdmp: 2 or 4, 0.3 or 0.6; viper: 1 to 4, at most, 0.2 to 0.5]
     #[arg(long)]
     seconds: Option<f64>,
     /// Rounds in which the systems take turns [default: 5, 3 with --quick; one where a round is a course of
@@ -111,10 +132,11 @@ pub(crate) struct Arguments {
     /// Systems: of Bullet volatile, phash, hikv-ht, static, +lfr, +opt, +dyn, +wrc; of DStore volatile,
     /// inline, physical, +logical, +dipper, +oe, cow, and names of rivals; of NDHedis viper, tiered, and of
     /// ndhedis-4 redis-always, redis-everysec; of RDMP-KV ipoib, herd, forca, rdmp-sa, rdmp-cc, rdmp-cc-imm,
-    /// rdmp-cc-read, rdmp-cc-sa [default: those of the figure]
+    /// rdmp-cc-read, rdmp-cc-sa; of Viper viper-fixed, viper, viper-dram, viper-scan, +wrc, phash, pm, dram,
+    /// and names of rivals [default: those of the figure]
     #[arg(long, value_delimiter = ',')]
     systems: Vec<String>,
-    /// DStore, NDHedis: what stores lie on: a, b, c [default: a; with --data-dir those of the figure]
+    /// DStore, NDHedis, viper-6, viper-9, viper-13: what stores lie on: a, b, c [default: a; with --data-dir those of the figure]
     #[arg(long, value_delimiter = ',')]
     grounds: Vec<Ground>,
     /// Bytes of each log, of which a worker has two; bullet-8 and dstore-1: several, such as 1MiB,64MiB
@@ -125,7 +147,7 @@ pub(crate) struct Arguments {
     /// A directory on tmpfs, for emulated persistent memory.
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
-    /// DStore, NDHedis: a directory on a disk, for data files, logs and rivals.
+    /// DStore, NDHedis, viper-6, viper-9, viper-13: a directory on a disk, for data files, logs and rivals.
     #[arg(long)]
     data_dir: Option<PathBuf>,
     /// Where rows, picture and page go.
@@ -199,13 +221,17 @@ impl Arguments {
         let is_log = |bytes: &u64| bytes.is_multiple_of(4096) && (4096..=1 << 30).contains(bytes);
         let has_many_logs = settings.log_bytes.len() > 1;
         let measure = self.figure.measure;
+        let has_operations = matches!(
+            measure,
+            Measure::Operations | Measure::Patterns | Measure::Reclaiming | Measure::Recovery
+        );
         let all = |numbers: &[usize]| numbers.iter().all(is_number);
         let is_length = (0.001..=3600.0).contains(&settings.seconds);
         let is_ground = |ground: &Ground| self.figure.grounds().contains(ground);
         let is_on_disk = settings.grounds.iter().any(|ground| ground.is_on_disk());
         for (what, is_right) in [
             (
-                "--grounds: those of the figure; Bullet's and RDMP-KV's have none, and c is for dstore-5, -7 and -8",
+                "--grounds: those of the figure; Bullet's, RDMP-KV's and most of Viper's have none, and c is for dstore-5, -7 and -8",
                 settings.grounds.iter().all(is_ground),
             ),
             (
@@ -213,7 +239,7 @@ impl Arguments {
                 !is_on_disk || self.data_dir.is_some(),
             ),
             (
-                "--data-dir: Bullet's and RDMP-KV's figures have no use for a disk",
+                "--data-dir: Bullet's, RDMP-KV's and most of Viper's figures have no use for a disk",
                 self.data_dir.is_none() || !self.figure.grounds().is_empty(),
             ),
             (
@@ -246,6 +272,10 @@ impl Arguments {
             (
                 "--writes: bullet-6 has one share",
                 measure != Measure::Calls || settings.writes.len() == 1,
+            ),
+            (
+                "--writes: of Viper's figures viper-13 alone has shares",
+                self.writes.is_empty() || !has_operations,
             ),
             ("--seconds: 0.001 to 3600", is_length),
             ("--rounds: 1 to 1000", is_number(&settings.rounds)),
@@ -408,7 +438,7 @@ fn apart(settings: &Settings, tell: &mut dyn FnMut(f64, &str)) -> anyhow::Result
     let mut measured = Vec::new();
     let turns: Vec<(Ground, System)> = (settings.grounds.iter())
         .flat_map(|ground| settings.systems.iter().map(|system| (*ground, *system)))
-        .filter(|(ground, system)| system.is_on(Some(*ground)))
+        .filter(|(ground, system)| settings.is_on(*system, Some(*ground)))
         .collect();
     for (number, (ground, system)) in turns.iter().enumerate() {
         let what = format!("{}, ground {}", system.name(), ground.name().to_uppercase());
@@ -541,6 +571,11 @@ mod tests {
             "bullet-7 --rounds 2",
             "bullet-5 --log-bytes 1000",
             "bullet-6 --log-bytes 1MiB,4MiB",
+            "viper-1 --data-dir .",
+            "viper-6 --writes 50",
+            "viper-6 --grounds c --data-dir .",
+            "viper-6 --grounds b --data-dir . --systems viper-fixed",
+            "viper-13 --systems +oe",
         ] {
             let error = parse(line).unwrap().settings().unwrap_err();
             assert!(error.is::<crate::settings::UsageError>(), "{line}");

@@ -245,7 +245,7 @@ fn print(chapters: &[Chapter]) {
             (_, Some(false)) => (Tone::Bad, "not all of it has the shape".into()),
             (_, None) => (Tone::Strong, "measured".into()),
         };
-        println!("{:<12}{}", chapter.figure.name, paint(tone, &word));
+        println!("{:<16}{}", chapter.figure.name, paint(tone, &word));
     }
 }
 

@@ -29,6 +29,7 @@ use crate::Outcome;
                   Everything, and a page of it:     everdram bench compare --quick --dir .\n\
                   A figure of Bullet's paper:       everdram bench figure bullet-5 --quick\n\
                   A figure of DStore's paper:       everdram bench figure dstore-8 --quick\n\
+                  A figure of Viper's paper:        everdram bench figure viper-6 --quick\n\
                   All figures, and a page of them:  everdram bench figures --quick --data-dir .",
     after_help = "Exit codes: 0 measured; 1 it could not be measured, or a store answered wrongly; 2 usage."
 )]

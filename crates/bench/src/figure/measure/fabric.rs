@@ -21,11 +21,11 @@ const ALL: &str = "all";
 pub(super) fn measure(data: &Data<'_>, progress: &mut Progress<'_>) -> Result<Vec<Row>, Error> {
     let (settings, curve) = (data.settings, progress.curve);
     let topology = settings.figure.topology;
-    let records = topology.records(settings.records, curve.value_bytes);
+    let records = topology.records(settings.records, curve.value_bytes());
     let System::Fabric(route) = curve.system else {
         return loopback(data, progress, records);
     };
-    let (keys, values) = topology.sizes(settings.paper().key_bytes, curve.value_bytes);
+    let (keys, values) = topology.sizes(settings.paper().key_bytes, curve.value_bytes());
     let corpus = Corpus::new(keys, values, settings.seed);
     let sizes = (topology.stores(), topology.clients.max(1), records);
     let seed = settings.seed;
@@ -144,7 +144,7 @@ fn loopback(data: &Data<'_>, progress: &mut Progress<'_>, records: u64) -> Resul
     let server = server.with(["--delay", curve.delays]);
     let data = server::Data {
         keys: records,
-        value_bytes: curve.value_bytes,
+        value_bytes: curve.value_bytes(),
     };
     let running = Running::start(&server, data, Pins::apart())?;
     let mut rows = Vec::new();

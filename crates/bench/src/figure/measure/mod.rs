@@ -4,8 +4,12 @@ mod clients;
 mod fabric;
 mod footprint;
 mod growth;
+pub(super) mod operations;
 mod overhead;
+pub(super) mod patterns;
 mod phases;
+mod reclaiming;
+mod recovery;
 mod restart;
 mod servers;
 pub(super) mod steps;
@@ -47,11 +51,11 @@ pub fn measure(settings: &Settings, tell: &mut dyn FnMut(f64, &str)) -> Result<V
     let mut rows = Vec::new();
     let mut calls: Vec<[Histogram<u64>; 2]> = Vec::new();
     calls.resize_with(curves.len(), || [histogram(), histogram()]);
-    let mut data = Data::new(settings, first.value_bytes);
+    let mut data = Data::new(settings, first);
     for round in 0..settings.rounds {
         for (curve, calls) in curves.iter().zip(&mut calls) {
-            if data.value_bytes != curve.value_bytes {
-                data = Data::new(settings, curve.value_bytes);
+            if !data.is_for(curve) {
+                data = Data::new(settings, curve);
             }
             progress.step(round, *curve);
             rows.extend(turn(&data, &mut progress, calls)?);
@@ -82,6 +86,10 @@ fn turn(
         Measure::Growth => return growth::measure(data, progress),
         Measure::Servers => return servers::measure(data, progress),
         Measure::Fabric => return fabric::measure(data, progress),
+        Measure::Patterns => return patterns::measure(data, progress),
+        Measure::Operations => return operations::measure(data, progress),
+        Measure::Reclaiming => return reclaiming::measure(data, progress),
+        Measure::Recovery => return recovery::measure(data, progress),
         _ => {}
     }
     let what_for = match settings.figure.wants_own_process() {
@@ -106,9 +114,14 @@ fn turn(
         Measure::Steps => steps::measure(data, store, progress),
         Measure::Footprint => footprint::measure(data, &filled, progress),
         Measure::Summary => summary::measure(data, filled, progress),
-        Measure::Restart | Measure::Growth | Measure::Servers | Measure::Fabric => {
-            unreachable!("they open their stores themselves")
-        }
+        Measure::Restart
+        | Measure::Growth
+        | Measure::Servers
+        | Measure::Fabric
+        | Measure::Patterns
+        | Measure::Operations
+        | Measure::Reclaiming
+        | Measure::Recovery => unreachable!("they open their stores themselves"),
     }
 }
 

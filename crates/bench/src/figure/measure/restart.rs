@@ -63,8 +63,14 @@ pub(super) fn killed(data: &Data<'_>, progress: &mut Progress<'_>) -> Result<Row
     Ok(row)
 }
 
-fn reopen(data: &Data<'_>, opener: &dyn Opener, dir: &Path, row: &mut Row) -> Result<(), Error> {
-    let (recovery, store) = recovery::open(opener, &data.corpus, dir, data.settings.records)?;
+/// Opens a store that was stopped, and adds to a row how long that took.
+pub(super) fn reopen(
+    data: &Data<'_>,
+    opener: &dyn Opener,
+    dir: &Path,
+    row: &mut Row,
+) -> Result<(), Error> {
+    let (recovery, store) = recovery::open(opener, &data.corpus, dir, data.records)?;
     if let Some(bytes) = store.own("log_used_bytes") {
         row.push(Metric::LogUsedBytes, bytes as f64);
     }
@@ -94,11 +100,12 @@ pub fn fill(settings: &Settings, dir: &Path, beside: Option<PathBuf>) -> Result<
     let Some(curve) = curves.first() else {
         bail!("nothing to fill: {settings:?}");
     };
-    let data = Data::new(settings, curve.value_bytes);
+    let data = Data::new(settings, curve);
     let opening = Opening {
         curve: *curve,
         beside,
         what_for: For::Kill,
+        recovery_threads: 0,
     };
     let store = data.open(&opening, dir)?;
     data.fill(curve, &*store)?;

@@ -32,7 +32,7 @@ pub(super) fn measure(data: &Data<'_>, progress: &mut Progress<'_>) -> Result<Ve
     let contender = contender(&curve, &site)?;
     let data = server::Data {
         keys: settings.records,
-        value_bytes: curve.value_bytes,
+        value_bytes: curve.value_bytes(),
     };
     let running = Running::start_empty(&contender, data, Pins::apart())?;
     let measured = running.measure(&Load {
@@ -41,7 +41,7 @@ pub(super) fn measure(data: &Data<'_>, progress: &mut Progress<'_>) -> Result<Ve
         connections: CONNECTIONS,
         pipeline: 1,
         rate: None,
-        most: Some(SERVED_BYTES / curve.value_bytes as u64),
+        most: Some(SERVED_BYTES / curve.value_bytes() as u64),
         warm_up_seconds: settings.warm_up_seconds(),
         seconds: settings.seconds,
         seed: settings.seed,

@@ -5,6 +5,8 @@ use crate::figure::system::{Ground, System};
 use crate::figure::{Measure, mib};
 use crate::fixture::Place;
 use crate::subject::Error;
+use crate::workload::distribution::Keys;
+use crate::workload::sizes::Sizes;
 use serde_json::Value;
 use std::path::Path;
 
@@ -24,8 +26,12 @@ pub struct Curve<'a> {
     pub ground: Option<Ground>,
     /// Bytes of each of its logs.
     pub log_bytes: u64,
-    /// Bytes of each of its values.
-    pub value_bytes: usize,
+    /// Sizes of its keys and of its values.
+    pub key: Sizes,
+    /// See `key`.
+    pub value: Sizes,
+    /// By which distribution keys are asked for.
+    pub keys: Keys,
     /// Delay model of the emulated medium.
     pub delays: &'a str,
     /// The engine behind a fabric door, or one of its systems.
@@ -61,13 +67,15 @@ impl<'a> Curve<'a> {
         system: System,
         ground: Option<Ground>,
         log_bytes: u64,
-        value_bytes: usize,
+        (key, value): (Sizes, Sizes),
     ) -> Curve<'a> {
         Curve {
             system,
             ground,
             log_bytes,
-            value_bytes,
+            key,
+            value,
+            keys: Keys::Zipfian,
             delays: &settings.paper().delays,
             back_end: BACK_END,
             memtable_bytes: None,
@@ -81,6 +89,12 @@ impl<'a> Curve<'a> {
         self
     }
 
+    /// The same, with keys by another distribution.
+    pub(crate) fn with_keys(mut self, keys: Keys) -> Curve<'a> {
+        self.keys = keys;
+        self
+    }
+
     /// The same, with another back end.
     pub(crate) fn with_back_end(mut self, back_end: &'a str) -> Curve<'a> {
         self.back_end = back_end;
@@ -91,6 +105,41 @@ impl<'a> Curve<'a> {
     pub(crate) fn with_memtables(mut self, bytes: u64) -> Curve<'a> {
         self.memtable_bytes = Some(bytes);
         self
+    }
+
+    /// Bytes of a value, about.
+    pub(crate) fn value_bytes(&self) -> usize {
+        self.value.mean()
+    }
+
+    /// Bytes of a record, about.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        (self.key.mean() + self.value.mean()) as u64
+    }
+
+    /// Records of a store: where sizes are compared, as many bytes of each.
+    pub(crate) fn records(&self) -> u64 {
+        let (settings, paper) = (self.settings, self.settings.paper());
+        match settings.figure.sizes.is_empty() {
+            true => settings.records,
+            false => {
+                let usual = (paper.key_bytes + paper.value_bytes) as u64;
+                (settings.records * usual / self.record_bytes()).max(1)
+            }
+        }
+    }
+
+    /// The sizes as tables say them.
+    pub(crate) fn sizes(&self) -> String {
+        format!("{} + {} B", self.key, self.value)
+    }
+
+    /// The delay model of its memory, if that has one.
+    pub(crate) fn delays(&self) -> Option<&'a str> {
+        match self.system {
+            System::Viper(viper) if !viper.is_delayed() => None,
+            _ => Some(self.delays),
+        }
     }
 
     /// Adds what its ground has to say to the conditions of a row.
@@ -133,7 +182,13 @@ impl<'a> Curve<'a> {
             label += &format!(", {}", self.delays);
         }
         if self.settings.values.len() > 1 {
-            label += &format!(", values of {}", mib(self.value_bytes as u64));
+            label += &format!(", values of {}", mib(self.value_bytes() as u64));
+        }
+        if self.settings.figure.sizes.len() > 1 {
+            label += &format!(", {}", self.sizes());
+        }
+        if self.settings.figure.keys.len() > 1 {
+            label += &format!(", {}", self.keys);
         }
         label
     }

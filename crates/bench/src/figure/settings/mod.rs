@@ -3,11 +3,13 @@
 pub(crate) mod curve;
 
 use crate::figure::fabric::{MISSING, POOL_BYTES};
+use crate::figure::measure::patterns;
 use crate::figure::{Figure, Ground, Measure, Paper, System, Workers};
 use crate::machine::Machine;
 use crate::process;
 use crate::row::Row;
 use crate::subject::Error;
+use crate::workload::sizes::Sizes;
 use anyhow::{Context, bail};
 use curve::{Curve, Site};
 use std::path::{Path, PathBuf};
@@ -16,6 +18,8 @@ use std::process::Command;
 /// Bytes that a record takes in the pool and beside it, generously.
 const POOL_BYTES_A_RECORD: u64 = 320;
 const DRAM_BYTES_A_RECORD: u64 = 320;
+/// Bytes that a record takes beside its key and value, in the pool of a store that is half as large at first.
+const BESIDE_RECORD_BYTES: u64 = 96;
 /// Bytes of a pool beside records and logs, and of a process beside its store.
 const BESIDE_BYTES: u64 = 128 << 20;
 /// Percent of the records at which a store that is filled is looked at.
@@ -131,7 +135,8 @@ impl Settings {
             0 => vec![paper.value_bytes],
             _ => figure.values.clone(),
         };
-        let data = match figure.grounds.contains(&Ground::Modelled) {
+        let has_data = paper.systems.have_data_files();
+        let data = match has_data && figure.grounds.contains(&Ground::Modelled) {
             true => data_bytes(1, values.iter().copied().max().unwrap_or(0)),
             false => 0,
         };
@@ -164,6 +169,7 @@ impl Settings {
                 Workers::Doubling => doubling(if cores < 4 { 2 * cores } else { cores }),
                 Workers::Cores => vec![cores.max(2)],
                 Workers::Half => vec![(cores / 2).max(2)],
+                Workers::ButOne => vec![(cores - 1).max(1)],
             },
             clients: match figure.measure {
                 Measure::Clients => doubling(2 * (cores / 2).max(2)),
@@ -199,14 +205,14 @@ impl Settings {
             [] => usual,
             delays => delays,
         };
-        let values = self.values.iter().copied();
-        let media = values.flat_map(|value| delays.iter().map(move |delays| (value, delays)));
-        for (value_bytes, delays) in media {
+        let media = self.sizes().into_iter();
+        let media = media.flat_map(|sizes| delays.iter().map(move |delays| (sizes, delays)));
+        for (sizes, delays) in media {
             for ground in grounds.iter().copied() {
                 let systems = self.systems.iter().copied();
                 for system in systems.filter(|system| self.is_on(*system, ground)) {
                     let of = |log_bytes| {
-                        Curve::new(self, system, ground, log_bytes, value_bytes).with_delays(delays)
+                        Curve::new(self, system, ground, log_bytes, sizes).with_delays(delays)
                     };
                     if !self.back_ends.is_empty() {
                         let one = of(self.log_bytes[0]);
@@ -220,10 +226,32 @@ impl Settings {
                 }
             }
         }
-        curves
+        curves.into_iter().flat_map(|one| self.asked(one)).collect()
     }
 
-    fn is_on(&self, system: System, ground: Option<Ground>) -> bool {
+    /// A curve, by each distribution of keys of the figure; of rivals by the last alone.
+    fn asked<'a>(&self, curve: Curve<'a>) -> Vec<Curve<'a>> {
+        let keys = match (curve.system.is_rival(), self.figure.keys.as_slice()) {
+            (_, []) => return vec![curve],
+            (true, [.., last]) => std::slice::from_ref(last),
+            (false, keys) => keys,
+        };
+        keys.iter().map(|keys| curve.with_keys(*keys)).collect()
+    }
+
+    /// Sizes of keys and values.
+    fn sizes(&self) -> Vec<(Sizes, Sizes)> {
+        let key = Sizes::Fixed(self.paper().key_bytes);
+        let values = self.values.iter().map(|bytes| (key, Sizes::Fixed(*bytes)));
+        match self.figure.sizes.is_empty() {
+            true => values.collect(),
+            false => self.figure.sizes.clone(),
+        }
+    }
+
+    /// Whether a system is measured on a ground.
+    #[must_use]
+    pub fn is_on(&self, system: System, ground: Option<Ground>) -> bool {
         let is_alone = ground.is_some_and(|ground| self.figure.rivals_alone.contains(&ground));
         system.is_on(ground) && (system.is_rival() || !is_alone)
     }
@@ -278,6 +306,7 @@ impl Settings {
             let missing = MISSING.map(|(what, why)| (what.to_owned(), why.to_owned()));
             left_out.extend(missing);
         }
+        left_out.extend(self.figure.missing.iter().cloned());
         let has_rivals = self.systems.iter().any(System::is_rival);
         if self.figure.rivals && self.grounds.contains(&Ground::Disk) && !has_rivals {
             let why = "not asked for, or not in this build: cargo build --release -p everdram-cli --features rivals";
@@ -321,24 +350,34 @@ impl Settings {
             Measure::Growth => PERCENTS.len(),
             Measure::Overhead | Measure::Footprint | Measure::Servers | Measure::Steps => 1,
             Measure::Summary => 3,
+            Measure::Patterns => curve.threads().len() * patterns::of(curve.system),
+            Measure::Operations => curve.threads().len() * self.figure.operations.len(),
+            Measure::Reclaiming => 4,
+            Measure::Recovery => curve.threads().len(),
         };
         self.rounds * self.curves().iter().map(of).sum::<usize>()
     }
 
     fn needs(&self, curve: &Curve<'_>) -> Needs {
         let is_served = self.figure.measure == Measure::Servers;
+        let has_data = self.paper().systems.have_data_files();
+        let records = curve.records();
         let (data, pool) = match is_served {
             true => (
                 2 * SERVED_BYTES + BESIDE_BYTES,
                 3 * SERVED_BYTES + BESIDE_BYTES,
             ),
+            false if has_data => (
+                data_bytes(records, curve.value_bytes()) + BESIDE_BYTES,
+                self.pool_bytes(curve),
+            ),
             false => (
-                data_bytes(self.records, curve.value_bytes) + BESIDE_BYTES,
+                records * (curve.record_bytes() + BESIDE_RECORD_BYTES) + BESIDE_BYTES,
                 self.pool_bytes(curve),
             ),
         };
         let mut needs = Needs {
-            dram: self.records * DRAM_BYTES_A_RECORD + BESIDE_BYTES,
+            dram: records * DRAM_BYTES_A_RECORD + BESIDE_BYTES,
             ..Needs::default()
         };
         match curve.ground {
@@ -351,7 +390,8 @@ impl Settings {
                 }
             }
             None => needs.emulated = pool,
-            Some(Ground::Modelled) => needs.emulated = pool + data,
+            Some(Ground::Modelled) if has_data => needs.emulated = pool + data,
+            Some(Ground::Modelled) => needs.emulated = pool,
             Some(Ground::Disk) => (needs.emulated, needs.disk) = (pool, data),
             // The redo log of the files is at most as large as what it is about.
             Some(Ground::Files) => needs.disk = 2 * pool + data,
@@ -374,7 +414,14 @@ impl Settings {
         if curve.system.has_empty_pool() {
             return BESIDE_BYTES;
         }
-        let bytes = self.records * POOL_BYTES_A_RECORD + curve.all_log_bytes() + BESIDE_BYTES;
+        let each = match self.figure.measure {
+            // Half as many records more are inserted.
+            Measure::Operations | Measure::Reclaiming => {
+                curve.record_bytes() * 3 / 2 + BESIDE_RECORD_BYTES
+            }
+            _ => POOL_BYTES_A_RECORD,
+        };
+        let bytes = curve.records() * each + curve.all_log_bytes() + BESIDE_BYTES;
         bytes.next_multiple_of(1 << 20)
     }
 
@@ -559,6 +606,45 @@ mod tests {
         both.grounds = vec![Ground::Modelled, Ground::Disk];
         assert_eq!(both.curves().len(), 4);
         assert_eq!(labels(&of("bullet-7")), ["+wrc"]);
+    }
+
+    /// Sizes are compared by as many bytes of records, and rivals are asked by one distribution of keys.
+    #[test]
+    fn turns_are_of_sizes_and_of_distributions() {
+        let of = |name: &str| {
+            let figure = Figure::find(name).unwrap();
+            Settings::of(figure, true, Path::new("/there"), 2, 20 * GIB)
+        };
+        let mut sizes = of("viper-7");
+        sizes.systems.truncate(1);
+        let curves = sizes.curves();
+        let labels: Vec<String> = curves.iter().map(Curve::label).collect();
+        assert_eq!(labels[0], "viper-fixed, 8 + 8 B");
+        assert_eq!(labels[3], "viper-fixed, 100 + 900 B");
+        for curve in &curves {
+            let bytes = curve.records() * curve.record_bytes();
+            let wanted = sizes.records * 216;
+            assert!(
+                (wanted - curve.record_bytes()..=wanted).contains(&bytes),
+                "{curve:?}"
+            );
+        }
+        let mut asked = of("viper-13");
+        asked.grounds.clone_from(&asked.figure.grounds);
+        asked.systems = vec![asked.systems[0], System::Rival(&Rival)];
+        let labels: Vec<String> = asked.curves().iter().map(Curve::label).collect();
+        assert_eq!(
+            labels,
+            [
+                "viper-fixed, ground A, uniform",
+                "viper-fixed, ground A, zipfian",
+                "rival, ground B, zipfian"
+            ]
+        );
+        // No file of data blocks is beside a pool, and a rival has no block for each value.
+        let curves = asked.curves();
+        assert!(asked.needs(&curves[0]).emulated < GIB / 2);
+        assert!(asked.needs(&curves[2]).disk < GIB);
     }
 
     /// A store with memtables, whose log is elsewhere.
