@@ -108,7 +108,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     );
     let store = open_existing(arguments)?;
     let sync = path.is_dir().then(|| measure_sync(path)).transpose()?;
-    print(arguments, &store, sync.as_ref(), None);
+    print(arguments, path, &store, sync.as_ref(), None);
     store.close()?;
     Ok(Outcome::Sound)
 }
@@ -162,11 +162,12 @@ fn try_new(arguments: &Arguments) -> anyhow::Result<()> {
     options.initial_bytes = PROBE_POOL_BYTES;
     options.chunk_bytes = PROBE_POOL_BYTES;
     options.log_bytes = PROBE_POOL_BYTES;
-    let store = Store::open(directory.path().join("pool"), &options)?;
+    let path = directory.path().join("pool");
+    let store = Store::open(&path, &options)?;
     let mut session = store.session()?;
     let puts = measure_puts(&mut session)?;
     drop(session);
-    print(arguments, &store, Some(&sync), Some(&puts));
+    print(arguments, &path, &store, Some(&sync), Some(&puts));
     store.close()?;
     Ok(directory.close()?)
 }
@@ -193,9 +194,20 @@ fn measure_puts(session: &mut Session) -> anyhow::Result<Samples> {
     })
 }
 
-fn print(arguments: &Arguments, store: &Store, sync: Option<&Samples>, puts: Option<&Samples>) {
+/// The pool lies at `path`.
+fn print(
+    arguments: &Arguments,
+    path: &Path,
+    store: &Store,
+    sync: Option<&Samples>,
+    puts: Option<&Samples>,
+) {
     let report = store.report();
     let remarks = remarks(store, sync);
+    // Others are private memory, or what the device has.
+    let pages = (report.medium == Medium::Emulated)
+        .then(|| everdram_pm::Pool::huge_bytes(path).ok())
+        .flatten();
     if arguments.json {
         let mut object = pool::report_json(report);
         object["path"] = json!(arguments.path);
@@ -203,6 +215,8 @@ fn print(arguments: &Arguments, store: &Store, sync: Option<&Samples>, puts: Opt
         object["write_and_sync"] = json!(sync.map(Samples::json));
         object["put"] = json!(puts.map(Samples::json));
         object["remarks"] = json!(remarks);
+        object["huge_bytes"] = json!(pages.map(|(huge, _)| huge));
+        object["image_bytes"] = json!(pages.map(|(_, all)| all));
         if arguments.fabric {
             object["fabric"] = match fabric() {
                 Ok((version, providers)) => json!({
@@ -225,6 +239,10 @@ fn print(arguments: &Arguments, store: &Store, sync: Option<&Samples>, puts: Opt
         format_args!("{} ({what})", arguments.path.display()),
     );
     pool::print_report(report);
+    if let Some((huge, all)) = pages {
+        let (huge, all) = (units::bytes(huge), units::bytes(all));
+        row("pages", format_args!("of 2 MiB for {huge} of {all}"));
+    }
     if let Some(sync) = sync {
         row(
             "write + fdatasync",

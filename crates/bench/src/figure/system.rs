@@ -80,8 +80,8 @@ pub enum System {
     Bullet(BulletSystem),
     /// Of DStore's paper.
     Dstore(DstoreSystem),
-    /// Of Viper's paper; with pages for records of any size also in the place of PMDK/Redis of NDHedis' paper:
-    /// everything is in persistent memory.
+    /// Of Viper's paper; with pages for records of any size also in the place of PMDK/Redis of NDHedis'
+    /// paper: everything is in persistent memory.
     Viper(Viper),
     /// NDHedis.
     Tiered,

@@ -136,7 +136,8 @@ pub(crate) struct Arguments {
     /// and names of rivals [default: those of the figure]
     #[arg(long, value_delimiter = ',')]
     systems: Vec<String>,
-    /// DStore, NDHedis, viper-6, viper-9, viper-13: what stores lie on: a, b, c [default: a; with --data-dir those of the figure]
+    /// DStore, NDHedis, viper-6, viper-9, viper-13: what stores lie on: a, b, c [default: a; with --data-dir
+    /// those of the figure]
     #[arg(long, value_delimiter = ',')]
     grounds: Vec<Ground>,
     /// Bytes of each log, of which a worker has two; bullet-8 and dstore-1: several, such as 1MiB,64MiB

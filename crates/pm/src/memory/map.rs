@@ -8,6 +8,7 @@
 //!   access could find the disk full, which is a signal and not an error.
 //! - A mapped page is replaced only by a page with the same bytes, and only while no thread stores to it.
 
+use super::huge::HUGE_PAGE;
 use super::region::Backing;
 use crate::pool::superblock::PAGE;
 use rustix::fd::BorrowedFd;
@@ -210,6 +211,22 @@ impl Reservation {
         })
     }
 
+    /// Puts the bytes of `from .. to`, which must be a shared mapping of a file, into huge pages. A huge page
+    /// that begins before `from` is made if it ends by `to`, so ranges that follow each other leave no gap.
+    /// Loads and stores may go on meanwhile. tmpfs has huge pages since Linux 6.1, whatever its own setting
+    /// says. Returns whether the whole range lies in such pages now; otherwise ordinary pages serve as well.
+    pub(crate) fn collapse(&self, from: u64, to: u64) -> bool {
+        let from = from / HUGE_PAGE * HUGE_PAGE;
+        let to = to.min(self.bytes) / HUGE_PAGE * HUGE_PAGE;
+        if from >= to {
+            return false;
+        }
+        let (at, bytes) = (self.address(from), (to - from) as usize);
+        // SAFETY: inside our reservation; the call changes how the pages are backed, not what they hold.
+        // Unmapped ones give an error.
+        unsafe { libc::madvise(at, bytes, libc::MADV_COLLAPSE) == 0 }
+    }
+
     /// Makes the pages of `from .. to`, which must be mapped, present and writable ahead of their use.
     pub(crate) fn populate(&self, from: u64, to: u64) -> Result<(), Errno> {
         let from = from / PAGE * PAGE;
@@ -274,6 +291,7 @@ pub(crate) fn takes_map_sync(file: BorrowedFd<'_>) -> Result<(), Errno> {
 #[cfg(not(miri))]
 mod tests {
     use super::*;
+    use crate::memory::huge::huge_within;
     use crate::memory::region::Region;
     use rustix::fd::AsFd;
 
@@ -315,6 +333,43 @@ mod tests {
             (11, 12)
         );
         assert_eq!(region.load_word(PAGE), 0);
+    }
+
+    /// Where the kernel has huge pages to give: a machine may have none free.
+    #[test]
+    fn huge_pages_hold_what_was_there_and_have_no_gaps() {
+        const BYTES: u64 = 3 * HUGE_PAGE;
+        let Ok(file) = tempfile::tempfile_in("/dev/shm") else {
+            eprintln!("skipped: no /dev/shm");
+            return;
+        };
+        file.set_len(BYTES).unwrap();
+        let reservation = Arc::new(Reservation::new(BYTES, BYTES, HUGE_PAGE).unwrap());
+        // SAFETY: no region yet; the file has so many bytes.
+        unsafe { reservation.map(file.as_fd(), Sharing::Shared, 0, BYTES) }.unwrap();
+        let region = region(&reservation, BYTES);
+        let places = [0, HUGE_PAGE - 8, HUGE_PAGE + PAGE, BYTES - 8];
+        for at in places {
+            region.store_word(at, at + 1);
+        }
+        assert!(!reservation.collapse(0, HUGE_PAGE - PAGE), "no whole page");
+        let base = reservation.base().as_ptr() as u64;
+        let huge = || {
+            let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            huge_within(&smaps, base, base + BYTES)
+        };
+        // A range that ends within a page leaves it to the next one.
+        let middle = HUGE_PAGE + PAGE;
+        for (from, to, expected) in [(0, middle, HUGE_PAGE), (middle, BYTES, BYTES)] {
+            if !reservation.collapse(from, to) {
+                eprintln!("skipped: the kernel gives no huge pages");
+                return;
+            }
+            assert_eq!(huge(), expected);
+        }
+        for at in places {
+            assert_eq!(region.load_word(at), at + 1);
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub(super) mod cpu;
 pub(super) mod delay;
 pub(super) mod dram;
 pub(super) mod fence_number;
+pub(super) mod huge;
 pub(super) mod lane;
 pub(super) mod map;
 pub(super) mod position;

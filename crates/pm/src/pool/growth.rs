@@ -175,7 +175,11 @@ impl Growth {
                 // SAFETY: `from` is the region's length, which only this function's caller raises, under the
                 // growth lock; the file was just extended to `end`.
                 unsafe { reservation.map(file.inner().as_fd(), *sharing, from, end) }
-                    .map_err(Error::io(&self.path, "mapping new bytes"))
+                    .map_err(Error::io(&self.path, "mapping new bytes"))?;
+                if *sharing == Sharing::Shared {
+                    let _huge = reservation.collapse(from, end);
+                }
+                Ok(())
             }
             #[cfg(feature = "lab")]
             Storage::Simulated { file, .. } => {
@@ -271,7 +275,16 @@ impl Growth {
 
     /// See [`crate::Pool::prefault`].
     pub(crate) fn prefault(&self, at: u64, bytes: u64) {
-        if let Storage::File { reservation, .. } = &self.storage {
+        if let Storage::File {
+            reservation,
+            sharing,
+            ..
+        } = &self.storage
+        {
+            if *sharing == Sharing::Shared {
+                // For pools of older programs, and room that was given back meanwhile.
+                let _huge = reservation.collapse(at, at + bytes);
+            }
             // Kernels before 5.14 lack the call; pages then appear at their first access.
             let _refused = reservation.populate(at, at + bytes);
         }

@@ -151,7 +151,7 @@ impl Pool {
 }
 
 /// The image, open for reading only; its length; whether it is a devdax device.
-fn open_image(path: &Path) -> Result<(OwnedFd, u64, bool), Error> {
+pub(crate) fn open_image(path: &Path) -> Result<(OwnedFd, u64, bool), Error> {
     let stat = match rustix::fs::stat(path) {
         Ok(stat) => stat,
         Err(Errno::NOENT) => return Err(Error::NotFound { path: path.into() }),

@@ -14,6 +14,7 @@ pub(super) mod growth;
 pub(super) mod header;
 pub(super) mod inspect;
 pub(super) mod opening;
+pub(super) mod pages;
 pub(super) mod place;
 pub(super) mod probe;
 pub(super) mod report;

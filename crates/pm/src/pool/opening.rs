@@ -20,6 +20,7 @@ use crate::log::{Log, LogOptions, Setup};
 use crate::medium::{Durability, Medium, MediumChoice, Report};
 use crate::memory::cpu::{FENCE, FlushKind};
 use crate::memory::delay::Delay;
+use crate::memory::huge::HUGE_PAGE;
 use crate::memory::map::{Reservation, Sharing};
 use crate::memory::preset::Preset;
 use crate::memory::region::{Heap, Region};
@@ -29,8 +30,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Alignment for huge pages.
-const ALIGN: u64 = 2 << 20;
+/// Alignment of mappings.
+const ALIGN: u64 = HUGE_PAGE;
 
 /// See [`Pool::heap`].
 pub(crate) fn heap(bytes: u64, engine: u32, geometry: [u64; 8]) -> Arc<Pool> {

@@ -5,87 +5,26 @@
 //! pieces of its own, and goes through them once, or as far as the time of a point lets it.
 
 use super::operations::{self, Operation};
+use crate::figure::pattern::{PAGE_LINES, Pattern, Share, of};
 use crate::figure::progress::Progress;
 use crate::figure::store::Data;
 use crate::figure::system::{System, Viper};
 use crate::figure::workers::Span;
-use crate::named::named;
 use crate::pass::Passed;
 use crate::pool;
 use crate::process::Waiting;
 use crate::row::{Metric, Row};
 use crate::subject::Error;
 use crate::timing::Stopwatch;
-use everdram_pm::limits::{Line, Memory, Pages, Slowness};
+use everdram_pm::limits::{Memory, Pages, Slowness};
 use everdram_pm::{FlushKind, Preset};
-use rand::SeedableRng;
-use rand::rngs::SmallRng;
-use rand::seq::SliceRandom;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 /// Bytes of the memory, at most.
 const MEMORY_BYTES: u64 = 256 << 20;
-/// Lines of a page of 4 KiB.
-const PAGE_LINES: usize = 64;
 /// Pieces between two looks at the clock.
 const LOOK: usize = 256;
-
-named! {
-    /// In which order a thread writes.
-    Pattern, "pattern":
-    Sequential = "sequential": "64 bytes after 64 bytes, each thread in a region of its own",
-    Random = "random": "64 bytes at random, each thread in a region of its own",
-    OneLog = "one log": "64 bytes after 64 bytes, the threads in turns in one region",
-    Aligned = "pages": "4 KiB after 4 KiB, on pages",
-    Shifted = "shifted pages": "4 KiB after 4 KiB, 2 KiB behind pages",
-}
-
-/// Pieces of the memory: what one thread writes, in order.
-type Share<'a> = Vec<&'a mut [Line]>;
-
-impl Pattern {
-    fn piece_lines(self) -> usize {
-        match self {
-            Pattern::Aligned | Pattern::Shifted => PAGE_LINES,
-            _ => 1,
-        }
-    }
-
-    fn shares(self, lines: &mut [Line], threads: usize, seed: u64) -> Vec<Share<'_>> {
-        let piece = self.piece_lines();
-        let skipped = if self == Pattern::Shifted {
-            PAGE_LINES / 2
-        } else {
-            0
-        };
-        let pieces: Vec<_> = lines[skipped..].chunks_exact_mut(piece).collect();
-        let each = (pieces.len() / threads).max(1);
-        let mut shares: Vec<Share<'_>> = (0..threads).map(|_| Vec::with_capacity(each)).collect();
-        for (number, piece) in pieces.into_iter().enumerate() {
-            let thread = match self {
-                Pattern::OneLog => number % threads,
-                _ => (number / each).min(threads - 1),
-            };
-            shares[thread].push(piece);
-        }
-        if self == Pattern::Random {
-            let mut random = SmallRng::seed_from_u64(seed);
-            shares
-                .iter_mut()
-                .for_each(|share| share.shuffle(&mut random));
-        }
-        shares
-    }
-}
-
-/// Points that a system has for each number of workers.
-pub(in crate::figure) fn of(system: System) -> usize {
-    match system {
-        System::Viper(viper) if viper.is_bare() => Pattern::ALL.len(),
-        _ => 1,
-    }
-}
 
 /// A row for each number of workers and each pattern; of a store a row of inserts.
 pub(super) fn measure(data: &Data<'_>, progress: &mut Progress<'_>) -> Result<Vec<Row>, Error> {
@@ -160,6 +99,7 @@ fn write(shares: Vec<Share<'_>>, slowness: &Slowness, time: Duration) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use everdram_pm::limits::Line;
 
     /// Where each thread writes, in lines from the start.
     fn places(pattern: Pattern) -> Vec<Vec<usize>> {

@@ -3,7 +3,7 @@
 pub(crate) mod curve;
 
 use crate::figure::fabric::{MISSING, POOL_BYTES};
-use crate::figure::measure::patterns;
+use crate::figure::pattern;
 use crate::figure::{Figure, Ground, Measure, Paper, System, Workers};
 use crate::machine::Machine;
 use crate::process;
@@ -350,7 +350,7 @@ impl Settings {
             Measure::Growth => PERCENTS.len(),
             Measure::Overhead | Measure::Footprint | Measure::Servers | Measure::Steps => 1,
             Measure::Summary => 3,
-            Measure::Patterns => curve.threads().len() * patterns::of(curve.system),
+            Measure::Patterns => curve.threads().len() * pattern::of(curve.system),
             Measure::Operations => curve.threads().len() * self.figure.operations.len(),
             Measure::Reclaiming => 4,
             Measure::Recovery => curve.threads().len(),
