@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::memory::cpu;
 use crate::memory::cpu::FlushKind;
 use crate::memory::delay::Delay;
+use crate::memory::huge::HUGE_PAGE;
 use crate::memory::map::{Reservation, Sharing};
 use crate::memory::preset::{DiskPreset, Preset};
 use crate::memory::region::Backing;
@@ -20,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Alignment of every memory, so that huge pages fit.
-const ALIGN: u64 = 2 << 20;
+const ALIGN: u64 = HUGE_PAGE;
 
 /// A cache line of any memory.
 #[derive(Clone, Copy)]
@@ -86,6 +87,7 @@ impl Memory {
                 .map(file.as_fd(), Sharing::Shared, 0, length)
         }
         .map_err(failed("mapping a file to measure"))?;
+        let _huge = memory.reservation.collapse(0, length);
         Ok(memory)
     }
 

@@ -41,6 +41,9 @@ pub(crate) struct Arguments {
     /// Smaller and shorter, for a first look.
     #[arg(long)]
     quick: bool,
+    /// Rounds in which the systems of a figure take turns [default: those of the figure, 1 with --quick]
+    #[arg(long)]
+    rounds: Option<usize>,
     /// Only figures whose names begin with one of these, such as `bullet,rdmp-8`.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -66,6 +69,7 @@ pub(crate) struct Arguments {
 struct MadeWith {
     commit: String,
     quick: bool,
+    rounds: Option<usize>,
     seed: u64,
     dir: PathBuf,
     data_dir: Option<PathBuf>,
@@ -86,10 +90,18 @@ impl Arguments {
         Ok(all)
     }
 
+    /// A first look has one round, unless it is asked for more.
+    fn rounds(&self) -> Option<usize> {
+        self.rounds.or(self.quick.then_some(1))
+    }
+
     /// What each figure is asked for, as `bench figure` takes it.
     fn words(&self) -> Vec<String> {
         let mut words = vec!["--seed".to_owned(), self.seed.to_string()];
         words.extend(self.quick.then(|| "--quick".to_owned()));
+        if let Some(rounds) = self.rounds() {
+            words.extend(["--rounds".to_owned(), rounds.to_string()]);
+        }
         words.extend(["--dir".to_owned(), self.dir.display().to_string()]);
         words
     }
@@ -98,6 +110,7 @@ impl Arguments {
         MadeWith {
             commit: everdram_bench::commit(),
             quick: self.quick,
+            rounds: self.rounds(),
             seed: self.seed,
             dir: self.dir.clone(),
             data_dir: self.data_dir.clone(),
@@ -231,8 +244,12 @@ fn command_line(arguments: &Arguments) -> String {
         None => "",
     };
     let quick = if arguments.quick { " --quick" } else { "" };
+    let rounds = match arguments.rounds {
+        Some(rounds) => format!(" --rounds {rounds}"),
+        None => String::new(),
+    };
     format!(
-        "everdram bench figures{quick}{disk} --seed {}",
+        "everdram bench figures{quick}{rounds}{disk} --seed {}",
         arguments.seed
     )
 }
@@ -286,6 +303,8 @@ mod tests {
         };
         begin("--quick").unwrap();
         begin("--quick").unwrap();
+        begin("--quick --rounds 1").unwrap();
+        assert!(begin("--quick --rounds 3").is_err());
         let error = begin("--quick --seed 43").unwrap_err();
         assert!(error.is::<crate::settings::UsageError>(), "{error}");
         assert!(error.to_string().contains("--afresh"));

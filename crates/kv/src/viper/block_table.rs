@@ -348,10 +348,11 @@ impl Blocks {
             .collect()
     }
 
-    /// Touches every page of every extent.
+    /// Touches every page of every extent, huge ones where there can be some.
     pub(crate) fn prefault(&self) {
         for range in self.ranges() {
             let (first, end) = (self.at(range.start), self.at(range.end));
+            self.pool.collapse(first, end - first);
             self.pool.prefault(first, end - first);
         }
     }

@@ -175,11 +175,7 @@ impl Growth {
                 // SAFETY: `from` is the region's length, which only this function's caller raises, under the
                 // growth lock; the file was just extended to `end`.
                 unsafe { reservation.map(file.inner().as_fd(), *sharing, from, end) }
-                    .map_err(Error::io(&self.path, "mapping new bytes"))?;
-                if *sharing == Sharing::Shared {
-                    let _huge = reservation.collapse(from, end);
-                }
-                Ok(())
+                    .map_err(Error::io(&self.path, "mapping new bytes"))
             }
             #[cfg(feature = "lab")]
             Storage::Simulated { file, .. } => {
@@ -275,18 +271,21 @@ impl Growth {
 
     /// See [`crate::Pool::prefault`].
     pub(crate) fn prefault(&self, at: u64, bytes: u64) {
+        if let Storage::File { reservation, .. } = &self.storage {
+            // Kernels before 5.14 lack the call; pages then appear at their first access.
+            let _refused = reservation.populate(at, at + bytes);
+        }
+    }
+
+    /// See [`crate::Pool::collapse`].
+    pub(crate) fn collapse(&self, at: u64, bytes: u64) {
         if let Storage::File {
             reservation,
-            sharing,
+            sharing: Sharing::Shared,
             ..
         } = &self.storage
         {
-            if *sharing == Sharing::Shared {
-                // For pools of older programs, and room that was given back meanwhile.
-                let _huge = reservation.collapse(at, at + bytes);
-            }
-            // Kernels before 5.14 lack the call; pages then appear at their first access.
-            let _refused = reservation.populate(at, at + bytes);
+            let _huge = reservation.collapse(at, at + bytes);
         }
     }
 }

@@ -294,6 +294,17 @@ impl Pool {
         self.growth.prefault(at, bytes);
     }
 
+    /// Puts the memory of `at .. at + bytes` into huge pages of 2 MiB, where a pool in the page cache can
+    /// have them (`emulated`). Slower than [`Pool::prefault`], and loads and stores meanwhile may wait: meant
+    /// for the time before writers come. Changes no byte, and takes room that was given back.
+    ///
+    /// # Panics
+    /// If the range is outside the pool.
+    pub fn collapse(&self, at: u64, bytes: u64) {
+        assert!(self.region.contains(at, bytes));
+        self.growth.collapse(at, bytes);
+    }
+
     /// The position up to which writes may be acknowledged; `Lsn(u64::MAX)` on media that are durable at the
     /// fence.
     #[inline]
