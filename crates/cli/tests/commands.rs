@@ -3,7 +3,7 @@
 #[path = "support/program.rs"]
 mod program;
 
-use everdram::{EngineKind, test_each_engine};
+use everdram::{EngineKind, Medium, MediumChoice, Options, Store, test_each_engine};
 use program::{everdram, run};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -522,6 +522,46 @@ fn inspect_and_doctor_say_what_there_is(engine: EngineKind) {
     );
     let has_log = run_well(&["inspect", text(&pool)]).contains("everdram.aof.1.incr.aof");
     assert_eq!(has_log, engine == EngineKind::Tiered);
+}
+
+/// Linux collapses pages of tmpfs since 6.1, unless somebody forbade it.
+fn kernel_collapses_pages() -> bool {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let release = read("/proc/sys/kernel/osrelease");
+    let mut numbers = release.split('.').map(|number| number.parse().unwrap_or(0));
+    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let setting = read("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    version >= (6, 1) && !setting.is_empty() && !setting.contains("[deny]")
+}
+
+#[test]
+fn a_pool_that_is_touched_at_open_has_huge_pages() {
+    const BYTES: u64 = 16 << 20;
+    let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
+        eprintln!("skipped: no /dev/shm");
+        return;
+    };
+    let pool = directory.path().join("pool");
+    let mut options = Options::default();
+    options.medium = MediumChoice::Only(Medium::Emulated);
+    options.initial_bytes = BYTES;
+    let pages = |prefault: bool| -> (u64, u64) {
+        let mut options = options.clone();
+        options.prefault = prefault;
+        Store::open(&pool, &options).unwrap().close().unwrap();
+        let said = run_well(&["doctor", text(&pool), "--medium", "emulated", "--json"]);
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let number = |name: &str| said[name].as_u64().unwrap();
+        (number("huge_bytes"), number("image_bytes"))
+    };
+    let (before, all) = pages(false);
+    assert!(all >= BYTES && before <= all);
+    let (after, _) = pages(true);
+    assert!(before <= after && after <= all, "{before} {after} {all}");
+    // A machine may be short of huge pages, but hardly of every one.
+    assert!(after > 0 || !kernel_collapses_pages());
+    let row = run_well(&["doctor", text(&pool), "--medium", "emulated"]);
+    assert!(row.contains("pages") && row.contains("of 2 MiB for"), "{row}");
 }
 
 /// Records that have left the pool, and what of them is not live.
