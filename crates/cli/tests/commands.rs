@@ -561,7 +561,10 @@ fn a_pool_that_is_touched_at_open_has_huge_pages() {
     // A machine may be short of huge pages, but hardly of every one.
     assert!(after > 0 || !kernel_collapses_pages());
     let row = run_well(&["doctor", text(&pool), "--medium", "emulated"]);
-    assert!(row.contains("pages") && row.contains("of 2 MiB for"), "{row}");
+    assert!(
+        row.contains("pages") && row.contains("of 2 MiB for"),
+        "{row}"
+    );
 }
 
 /// Records that have left the pool, and what of them is not live.

@@ -32,7 +32,7 @@ const PAGE: &str = "figures.html";
                   Rows, picture and page of each figure are in --out, too. What was interrupted goes on where it \
                   stopped: call it again. Figures that cannot be measured here are named, with the reason: some need a \
                   directory on a disk (--data-dir), one a build with --features steps.\n\n\
-                  A whole run takes hours; --quick is a first look at all of it.\n\n\
+                  A whole run takes hours; --quick, a first look at all of it, a quarter of an hour on two cores.\n\n\
                   Examples:\n  \
                   everdram bench figures --quick --data-dir .\n  \
                   everdram bench figures --quick --only bullet,rdmp-8"
