@@ -239,6 +239,14 @@ impl Reservation {
         unsafe { rustix::mm::madvise(at, (to - from) as usize, Advice::LinuxPopulateWrite) }
     }
 
+    /// Makes the page at `at` present to be read. Where the file has become too short, that is an error here,
+    /// and would be a signal for a load.
+    pub(crate) fn touch(&self, at: u64) -> Result<(), Errno> {
+        assert!(at.is_multiple_of(PAGE) && at < self.bytes);
+        // SAFETY: inside our reservation; populating for reads changes no byte.
+        unsafe { rustix::mm::madvise(self.address(at), PAGE as usize, Advice::LinuxPopulateRead) }
+    }
+
     fn address(&self, at: u64) -> *mut c_void {
         assert!(at <= self.bytes);
         // SAFETY: inside (or one past) the reservation.
@@ -370,6 +378,18 @@ mod tests {
         for at in places {
             assert_eq!(region.load_word(at), at + 1);
         }
+    }
+
+    #[test]
+    fn a_page_behind_the_end_of_the_file_is_an_error() {
+        let file = file(2 * PAGE);
+        let reservation = Reservation::new(2 * PAGE, 2 * PAGE, PAGE).unwrap();
+        // SAFETY: no region at all; the file has two pages.
+        unsafe { reservation.map(file.as_fd(), Sharing::Private, 0, 2 * PAGE) }.unwrap();
+        reservation.touch(PAGE).unwrap();
+        file.set_len(PAGE).unwrap();
+        reservation.touch(0).unwrap();
+        assert_eq!(reservation.touch(PAGE), Err(Errno::FAULT));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::inspect::open_image;
 use crate::error::Error;
 use crate::memory::huge::{HUGE_PAGE, huge_within};
 use crate::memory::map::{Reservation, Sharing};
-use crate::memory::region::{Backing, Region};
+use crate::memory::region::Backing;
 use crate::pool::superblock::PAGE;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -13,7 +13,8 @@ use std::path::Path;
 
 impl Pool {
     /// How many bytes of the image at `path` lie in huge pages, and how many bytes it has. The pool may be
-    /// open. The call maps the image and looks at a byte of every 2 MiB.
+    /// open, and may even become shorter meanwhile. The call maps the image and looks at a page of every
+    /// 2 MiB.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Io`]; the latter also on a device, whose pages are its own.
@@ -31,9 +32,10 @@ impl Pool {
         unsafe { reservation.map(file.as_fd(), Sharing::Private, 0, bytes) }
             .map_err(io("mapping the pool"))?;
         let base = reservation.base().as_ptr() as u64;
-        let region = Region::new(Box::new(reservation), bytes, None);
         for at in (0..bytes).step_by(HUGE_PAGE as usize) {
-            let _touched = region.load_word(at);
+            reservation
+                .touch(at)
+                .map_err(io("looking at the pool's pages"))?;
         }
         let text = std::fs::read_to_string("/proc/self/smaps");
         let errno = |error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
