@@ -12,6 +12,7 @@ test_each_engine!(
     a_refused_batch_leaves_nothing_in_the_log,
     a_transaction_gets_the_room_of_what_was_replaced,
     a_change_of_one_key_gets_the_room_of_what_was_replaced,
+    others_may_write_while_room_is_made,
 );
 
 /// A batch that cannot fit is refused before anything happens, and nothing changes.
@@ -131,10 +132,8 @@ fn a_change_of_one_key_gets_the_room_of_what_was_replaced(engine: EngineKind) {
         options.reclaim_background = false;
     });
     let mut session = store.session().unwrap();
-    let mut decided = 0;
     for round in 0..200_u8 {
         let mut decide = |_: Option<Current<'_>>, value: &mut Vec<u8>| {
-            decided += 1;
             value.resize(100_000, round);
             Change::Put { expires_at_ms: 0 }
         };
@@ -149,11 +148,66 @@ fn a_change_of_one_key_gets_the_room_of_what_was_replaced(engine: EngineKind) {
             .append(&[b'a', round % 4], b"end")
             .unwrap_or_else(|error| panic!("round {round}: {error}"));
     }
-    assert_eq!(decided, 200, "a change is decided once");
     for last in 196..200_u8 {
         let mut value = vec![last; 100_000];
         value.extend_from_slice(b"end");
         assert!(session.get(&[b'a', last % 4]).unwrap() == Some(value));
     }
+    bed.verify(&store);
+}
+
+/// A write that found no room was refused if another session wrote its key while room was made, in a pool of
+/// which most was garbage. It decides anew.
+fn others_may_write_while_room_is_made(engine: EngineKind) {
+    const ROUNDS: u64 = 600;
+    let bed = Bed::emulated().of(engine);
+    let store = bed.open_with(|options| {
+        options.max_bytes = 4 << 20;
+        options.dstore.data_bytes_max = 4 << 20;
+        options.initial_bytes = 1 << 20;
+        options.reclaim_background = false;
+    });
+    let count_of = |value: &[u8]| {
+        value
+            .first_chunk()
+            .map_or(0, |word| u64::from_le_bytes(*word))
+    };
+    let next = |before: u64, into: &mut Vec<u8>| {
+        into.extend_from_slice(&(before + 1).to_le_bytes());
+        into.resize(30_000, 1);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut session = store.session().unwrap();
+            for _ in 0..ROUNDS {
+                let decided = session.update(b"shared", &mut |current, value| {
+                    next(
+                        count_of(current.map_or(b"", |current| current.value)),
+                        value,
+                    );
+                    Change::Put { expires_at_ms: 0 }
+                });
+                decided.unwrap();
+            }
+        });
+        scope.spawn(|| {
+            let mut session = store.session().unwrap();
+            let (mut before, mut after) = (Vec::new(), Vec::new());
+            for _ in 0..ROUNDS {
+                let scope = Scope::Keys(&[b"shared", b"own"]);
+                let done = session.transaction(scope, &mut |both| {
+                    before.clear();
+                    after.clear();
+                    both.get(b"shared", &mut before)?;
+                    next(count_of(&before), &mut after);
+                    both.put(b"shared", &after, 0)?;
+                    both.put(b"own", &after, 0)
+                });
+                done.unwrap();
+            }
+        });
+    });
+    let value = store.session().unwrap().get(b"shared").unwrap().unwrap();
+    assert_eq!(count_of(&value), 2 * ROUNDS);
     bed.verify(&store);
 }

@@ -524,13 +524,6 @@ impl<'s, B: Backend> Locked<'s, B> {
             }
         }
     }
-
-    /// The clocks of the stripes.
-    pub(super) fn clocks(&self) -> Vec<u64> {
-        let locks = &self.session.engine().stripes;
-        let clocks = self.stripes.iter().map(|&stripe| locks.version(stripe));
-        clocks.collect()
-    }
 }
 
 impl<B: Backend> Drop for Locked<'_, B> {
@@ -540,7 +533,7 @@ impl<B: Backend> Drop for Locked<'_, B> {
     }
 }
 
-/// Runs a write; if there was no room, makes some and runs it again.
+/// Runs a write of so many bytes; if there was no room, makes some and runs it again.
 ///
 /// # Errors
 /// Those of `write` and of [`Backend::make_room`].
@@ -550,13 +543,29 @@ pub(crate) fn with_room<B: Backend, T>(
     bytes: usize,
     mut write: impl FnMut(&mut B) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let mut attempt = 0;
+    with_room_for(session, |session, room| {
+        *room = bytes;
+        write(session)
+    })
+}
+
+/// As [`with_room`], of a write that finds out how many bytes it takes. It decides anew each time: while room
+/// is made it holds no key, and others may write.
+///
+/// # Errors
+/// As there.
+#[inline]
+pub(crate) fn with_room_for<B: Backend, T>(
+    session: &mut B,
+    mut write: impl FnMut(&mut B, &mut usize) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let (mut attempt, mut room) = (0, 0);
     loop {
-        match write(session) {
+        match write(session, &mut room) {
             Err(full @ Error::NoSpace(_)) => {
                 // Compaction may lock any key, so this session may hold none.
                 session.commit_pending()?;
-                if !session.make_room(bytes as u64, attempt)? {
+                if !session.make_room(room as u64, attempt)? {
                     return Err(full);
                 }
                 attempt += 1;

@@ -131,7 +131,8 @@ pub enum Change {
 
 /// Decides a read-modify-write. The closure sees the current state (`None` = absent or expired) and returns
 /// its decision. It may fill the buffer, empty on entry, with a new value. It runs under the key's lock: keep
-/// it short, and never call the session from it.
+/// it short, and never call the session from it. If there was no room for what it decided, it runs again, on
+/// the state of then: the last decision counts.
 pub type Modify<'a> = &'a mut dyn FnMut(Option<Current<'_>>, &mut Vec<u8>) -> Change;
 
 /// One operation of an atomic batch.
@@ -286,7 +287,8 @@ impl Ensured {
     }
 }
 
-/// Runs under the locks of its scope; an `Err` drops everything it staged.
+/// Runs under the locks of its scope; an `Err` drops everything it staged. If there was no room for that, it
+/// runs again, with nothing staged and on the state of then: the last run counts.
 pub type TransactionBody<'a> = &'a mut dyn FnMut(&mut dyn Transaction) -> Result<(), Error>;
 
 /// Called by [`EngineSession::scan`] for each live key: key bytes, value length in bytes, expiry (ms, 0 =

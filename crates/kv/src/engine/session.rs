@@ -3,7 +3,7 @@
 pub(super) mod loan;
 
 use super::backend::{
-    Backend, Change, Edit, Locked, Met, Part, Seen, SessionCore, Taken, with_room,
+    Backend, Change, Edit, Locked, Met, Part, Seen, SessionCore, Taken, with_room, with_room_for,
 };
 use super::base::Base;
 use super::halt::PANICKED;
@@ -148,23 +148,26 @@ impl<B: Backend> EngineSession for B {
 
     fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
         check_key(key)?;
-        self.engine().healthy()?;
-        let taken = take_key(self, key)?;
-        let located = self.locate(taken, key);
-        let seen = or_give_back(self, taken, located)?;
-        if !seen.is_counted {
-            self.give_back(taken.stripe);
-            return Ok(false);
-        }
-        // An expired key is removed, too.
-        submit_or_again(self, taken, key, &seen, Change::Remove)?;
-        Ok(seen.is_live)
+        let deleted = with_room(self, key.len(), |session| {
+            session.engine().healthy()?;
+            let taken = take_key(session, key)?;
+            let located = session.locate(taken, key);
+            let seen = or_give_back(session, taken, located)?;
+            if !seen.is_counted {
+                session.give_back(taken.stripe);
+                return Ok(false);
+            }
+            // An expired key is removed, too.
+            session.submit(taken, key, &seen, Change::Remove)?;
+            Ok(seen.is_live)
+        });
+        deleted.map_err(|error| self.engine().at_path(error))
     }
 
     fn modify(&mut self, key: &[u8], decide: Modify<'_>) -> Result<(), Error> {
         check_key(key)?;
         self.room_for(None)?;
-        with_values(self, key, |session, taken, current, value| {
+        with_values(self, key, |session, taken, [current, value], room| {
             let looked = session.see(taken, key, current);
             let seen = or_give_back(session, taken, looked)?;
             let state = seen.is_live.then_some(Current {
@@ -187,7 +190,7 @@ impl<B: Backend> EngineSession for B {
                     };
                 }
             };
-            submit(session, taken, key, &seen, change)
+            submit(session, taken, key, &seen, change, room)
         })
     }
 
@@ -278,7 +281,7 @@ impl<B: Backend> EngineSession for B {
         check_key(key)?;
         self.engine().healthy()?;
         self.room_for(None)?;
-        with_values(self, key, |session, taken, _, value| {
+        with_values(self, key, |session, taken, [_, value], room| {
             let looked = session.see(taken, key, value);
             let seen = or_give_back(session, taken, looked)?;
             value.extend_from_slice(suffix);
@@ -293,7 +296,7 @@ impl<B: Backend> EngineSession for B {
                     expires_at_ms: 0,
                 },
             };
-            submit(session, taken, key, &seen, change)?;
+            submit(session, taken, key, &seen, change, room)?;
             Ok(value.len())
         })
     }
@@ -446,7 +449,7 @@ fn or_give_back<B: Backend>(
     })
 }
 
-/// Submits the decided change of a held key, if its value is valid.
+/// Submits the decided change of a held key, if its value is valid. Notes in `room` how many bytes it takes.
 #[inline]
 fn submit<B: Backend>(
     session: &mut B,
@@ -454,90 +457,40 @@ fn submit<B: Backend>(
     key: &[u8],
     seen: &Seen<B::At>,
     change: Change<'_>,
+    room: &mut usize,
 ) -> Result<(), Error> {
     let possible = session.engine().healthy();
     if let Err(error) = possible.and_then(|()| check_value(change.value())) {
         session.give_back(taken.stripe);
         return Err(error);
     }
-    submit_or_again(session, taken, key, seen, change)
+    *room = key.len() + change.value().len();
+    session.submit(taken, key, seen, change)
 }
 
-/// Submits a change. If there is no room it makes some and submits again, provided the key is still as it was
-/// at the decision.
-#[inline(always)]
-fn submit_or_again<B: Backend>(
-    session: &mut B,
-    taken: Taken,
-    key: &[u8],
-    seen: &Seen<B::At>,
-    change: Change<'_>,
-) -> Result<(), Error> {
-    match session.submit(taken, key, seen, change) {
-        Err(full @ Error::NoSpace(_)) => {
-            let bytes = key.len() + change.value().len();
-            // A copy, so that the original need not have an address: it can stay in registers.
-            let seen = &Seen { ..*seen };
-            let again =
-                |session: &mut B, now: &Seen<B::At>| session.submit(taken, key, now, change);
-            submit_again(session, (taken, key, seen), bytes, full, again)
-        }
-        other => other.map_err(|error| session.engine().at_path(error)),
-    }
-}
-
-#[cold]
-fn submit_again<B: Backend>(
-    session: &mut B,
-    (taken, key, seen): (Taken, &[u8], &Seen<B::At>),
-    bytes: usize,
-    full: Error,
-    mut submit: impl FnMut(&mut B, &Seen<B::At>) -> Result<(), Error>,
-) -> Result<(), Error> {
-    session.commit_pending()?;
-    let mut attempt = 0;
-    while session.make_room(bytes as u64, attempt)? {
-        session.engine().healthy()?;
-        session.acquire(taken.stripe)?;
-        let located = session.locate(taken, key);
-        let now = or_give_back(session, taken, located)?;
-        // A key that is gone may have lost its tombstone, and the tombstone's version, to whoever made room.
-        let state = |seen: &Seen<B::At>| match seen.is_counted {
-            true => Some((seen.is_live, seen.version)),
-            false => None,
-        };
-        if state(&now) != state(seen) {
-            session.give_back(taken.stripe);
-            break;
-        }
-        match submit(session, &now) {
-            Err(Error::NoSpace(_)) => attempt += 1,
-            other => return other.map_err(|error| session.engine().at_path(error)),
-        }
-    }
-    Err(full)
-}
-
-/// Takes a key and runs `work` with two empty buffers, which are reused.
+/// Takes a key and runs `work` with two empty buffers, which are reused; again, if there was no room.
 fn with_values<B: Backend, T>(
     session: &mut B,
     key: &[u8],
-    work: impl FnOnce(&mut B, Taken, &mut Vec<u8>, &mut Vec<u8>) -> Result<T, Error>,
+    mut work: impl FnMut(&mut B, Taken, [&mut Vec<u8>; 2], &mut usize) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let taken = take_key(session, key)?;
-    with_values_of(session, taken, work)
+    let done = with_room_for(session, |session, room| {
+        let taken = take_key(session, key)?;
+        with_buffers(session, |session, buffers| {
+            work(session, taken, buffers, room)
+        })
+    });
+    done.map_err(|error| session.engine().at_path(error))
 }
 
-/// As [`with_values`], of a key that is taken.
-fn with_values_of<B: Backend, T>(
+/// Runs `work` with two empty buffers, which are reused.
+fn with_buffers<B: Backend, T>(
     session: &mut B,
-    taken: Taken,
-    work: impl FnOnce(&mut B, Taken, &mut Vec<u8>, &mut Vec<u8>) -> Result<T, Error>,
+    work: impl FnOnce(&mut B, [&mut Vec<u8>; 2]) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let core = session.core_mut();
     let mut buffers = [&mut core.current, &mut core.value].map(std::mem::take);
-    let [current, value] = &mut buffers;
-    let result = work(session, taken, current, value);
+    let result = work(session, buffers.each_mut());
     for buffer in &mut buffers {
         buffer.clear();
         buffer.shrink_to(SCRATCH_KEEP);
@@ -574,7 +527,7 @@ fn edit_part<B: Backend>(
         session.trim();
         return edited.map_err(|error| session.engine().at_path(error));
     }
-    with_values(session, key, |session, taken, _, value| {
+    with_values(session, key, |session, taken, [_, value], room| {
         let looked = session.see(taken, key, value);
         let seen = or_give_back(session, taken, looked)?;
         if is_cut && !seen.is_live {
@@ -591,7 +544,7 @@ fn edit_part<B: Backend>(
             value,
             expires_at_ms: if seen.is_live { seen.expires_at_ms } else { 0 },
         };
-        submit(session, taken, key, &seen, change)?;
+        submit(session, taken, key, &seen, change, room)?;
         Ok(Some([before, after]))
     })
 }
@@ -602,24 +555,27 @@ fn edit_word<'e, B: Backend>(
     session: &mut B,
     key: &[u8],
     at: usize,
-    edit: impl FnOnce(u64, [u64; 2]) -> Edit<'e>,
+    edit: impl Fn(u64, [u64; 2]) -> Edit<'e>,
     change: &mut dyn FnMut(u64) -> u64,
 ) -> Result<Option<[u64; 2]>, Error> {
     check_key(key)?;
     session.engine().healthy()?;
     session.room_for(None)?;
-    let taken = take_key(session, key)?;
-    match session.change_in_place(taken, key, at, change) {
-        Ok(None) => edit_word_of_copy(session, taken, key, at, edit, change),
-        Ok(words) => {
-            session.trim();
-            Ok(words)
-        }
-        Err(error) => {
+    let edited = with_room_for(session, |session, room| {
+        let taken = take_key(session, key)?;
+        let changed = session.change_in_place(taken, key, at, change);
+        if changed.is_err() {
             session.give_back(taken.stripe);
-            Err(session.engine().at_path(error))
         }
-    }
+        match changed? {
+            None => edit_word_of_copy(session, taken, (key, at), room, &edit, change),
+            words => {
+                session.trim();
+                Ok(words)
+            }
+        }
+    });
+    edited.map_err(|error| session.engine().at_path(error))
 }
 
 /// As [`edit_word`], on a held stripe, where the word cannot be changed in place.
@@ -627,12 +583,12 @@ fn edit_word<'e, B: Backend>(
 fn edit_word_of_copy<'e, B: Backend>(
     session: &mut B,
     taken: Taken,
-    key: &[u8],
-    at: usize,
-    edit: impl FnOnce(u64, [u64; 2]) -> Edit<'e>,
+    (key, at): (&[u8], usize),
+    room: &mut usize,
+    edit: &impl Fn(u64, [u64; 2]) -> Edit<'e>,
     change: &mut dyn FnMut(u64) -> u64,
 ) -> Result<Option<[u64; 2]>, Error> {
-    with_values_of(session, taken, |session, taken, _, value| {
+    with_buffers(session, |session, [_, value]| {
         let looked = match B::HAS_PARTS {
             true => session.locate(taken, key),
             false => session.see(taken, key, value),
@@ -643,6 +599,7 @@ fn edit_word_of_copy<'e, B: Backend>(
             return Ok(None);
         }
         if B::HAS_PARTS {
+            *room = key.len();
             return edit_word_of_part(session, (taken, key, seen), at, value, change);
         }
         let len = value.len();
@@ -662,7 +619,7 @@ fn edit_word_of_copy<'e, B: Backend>(
             expires_at_ms: seen.expires_at_ms,
             edit: edit(at as u64, [before, after]),
         };
-        submit(session, taken, key, &seen, edited)?;
+        submit(session, taken, key, &seen, edited, room)?;
         Ok(Some([before, after]))
     })
 }
@@ -690,18 +647,8 @@ fn edit_word_of_part<B: Backend>(
     let after = ask(session, taken.stripe, || change(word));
     let bytes = &after.to_le_bytes();
     let part = Part::Write { at: from, bytes };
-    match session.submit_part(taken, key, &seen, part) {
-        Ok(_) => Ok(Some([word, after])),
-        Err(full @ Error::NoSpace(_)) => {
-            // The word is decided once.
-            let again = |session: &mut B, now: &Seen<B::At>| {
-                session.submit_part(taken, key, now, part).map(drop)
-            };
-            submit_again(session, (taken, key, &seen), key.len(), full, again)?;
-            Ok(Some([word, after]))
-        }
-        Err(error) => Err(session.engine().at_path(error)),
-    }
+    session.submit_part(taken, key, &seen, part)?;
+    Ok(Some([word, after]))
 }
 
 /// Commits this session's pending write of `stripe`, so that the next read sees it.

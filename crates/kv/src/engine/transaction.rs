@@ -4,7 +4,7 @@
 //! A transaction sees its staged writes over the engine's state. Other sessions see them only when all are
 //! applied.
 
-use super::backend::{Backend, Locked, Seen, Taken, with_room};
+use super::backend::{Backend, Locked, Seen, Taken, with_room, with_room_for};
 use super::{
     BatchOp, Engine, EngineSession, Found, Scope, Ticket, Transaction, TransactionBody, Visit,
     check_key, check_value,
@@ -196,34 +196,24 @@ pub(super) fn run<B: Backend>(
     };
     let declared = declared.as_deref();
     session.core_mut().last_read = Ticket::NONE;
-    let Some(mut locked) = Locked::take_whole(session, declared)? else {
-        return Ok(Ticket::NONE);
-    };
-    let wanted = stage(locked.session, declared, body)?;
-    let ops = wanted.ops();
-    if ops.is_empty() && !wanted.cleared {
-        // Nothing to apply; the answer still depends on what was read.
-        return Ok(wanted.seen);
-    }
-    let mut attempt = 0;
-    loop {
-        let full = match locked.apply(wanted.cleared, &ops) {
-            Err(full @ Error::NoSpace(_)) => full,
-            applied => return Ok(applied?.max(wanted.seen)),
+    with_room_for(session, |session, room| {
+        let Some(mut locked) = Locked::take_whole(session, declared)? else {
+            return Ok(Ok(Ticket::NONE));
         };
-        let before = locked.clocks();
-        // Compaction may lock any key, so the stripes are released meanwhile.
-        drop(locked);
-        if !session.make_room(room_of(&ops) as u64, attempt)? {
-            return Err(full);
+        let wanted = match stage(locked.session, declared, &mut *body) {
+            Ok(wanted) => wanted,
+            // Room in this store would not help.
+            refused => return Ok(refused.map(|wanted| wanted.seen)),
+        };
+        let ops = wanted.ops();
+        if ops.is_empty() && !wanted.cleared {
+            // Nothing to apply; the answer still depends on what was read.
+            return Ok(Ok(wanted.seen));
         }
-        locked = match Locked::take_whole(session, declared)? {
-            Some(locked) if locked.clocks() == before => locked,
-            // Another session has written meanwhile, so the body's reads may be outdated.
-            _ => return Err(full),
-        };
-        attempt += 1;
-    }
+        *room = room_of(&ops);
+        let applied = locked.apply(wanted.cleared, &ops)?;
+        Ok(Ok(applied.max(wanted.seen)))
+    })?
 }
 
 /// Applies operations as one atomic batch; see [`EngineSession::batch`].
