@@ -25,6 +25,9 @@ impl Session {
     ///
     /// # Errors
     /// In items: see [`EngineSession::scan`], whose errors end the iteration, and [`EngineSession::get`].
+    ///
+    /// [`EngineSession::scan`]: crate::engine::EngineSession::scan
+    /// [`EngineSession::get`]: crate::engine::EngineSession::get
     pub fn iter(&mut self) -> Iter<'_> {
         Iter::new(self)
     }
@@ -46,6 +49,8 @@ impl Session {
     ///
     /// # Errors
     /// In items: see [`EngineSession::scan`], whose errors end the iteration.
+    ///
+    /// [`EngineSession::scan`]: crate::engine::EngineSession::scan
     pub fn keys(&mut self) -> Keys<'_> {
         Keys::new(self)
     }

@@ -17,10 +17,9 @@ use crate::concurrency::epoch;
 use crate::concurrency::retired::Retired;
 use crate::concurrency::stripes::{Backoff, StripeId};
 use crate::crl::{Group, Step};
-use crate::engine::backend::{
-    Backend, Change, Met, Part, Seen, SessionCore, Taken, random_of_some,
-};
+use crate::engine::backend::{Backend, Change, Met, Seen, SessionCore, Taken, random_of_some};
 use crate::engine::counters::{Counters, bump};
+use crate::engine::part::Part;
 use crate::engine::session::{self, SCRATCH_KEEP};
 use crate::engine::{BatchOp, Found, Ticket};
 use crate::error::Error;

@@ -6,10 +6,10 @@
 
 use super::base::Base;
 use super::halt::PANICKED;
-use super::session_limit::Permit;
+use super::part::Part;
+use super::session::limit::Permit;
 use super::{
-    BatchOp, Engine, EngineSession, Found, Late, Loan, Piece, Placed, Placing, Said, Ticket,
-    VALUE_BYTES_MAX, Visit,
+    BatchOp, Engine, EngineSession, Found, Late, Loan, Piece, Placed, Placing, Said, Ticket, Visit,
 };
 use crate::concurrency::stripes::StripeId;
 use crate::error::Error;
@@ -100,68 +100,6 @@ impl<'a> Change<'a> {
             Change::Put { expires_at_ms, .. } | Change::Edit { expires_at_ms, .. } => expires_at_ms,
             Change::Remove => 0,
         }
-    }
-}
-
-/// A change of a part of a value.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Part<'a> {
-    /// Sets these bytes from byte `at` on; zeros are between an earlier end and them.
-    Write { at: u64, bytes: &'a [u8] },
-    /// Adds these bytes at the end.
-    Append(&'a [u8]),
-    /// Cuts the value, or adds zeros, so that it has this length.
-    Length(u64),
-    /// So many zeros instead of the value.
-    Zeros(u64),
-}
-
-impl<'a> Part<'a> {
-    /// The bytes that are set, and where in a value of this length.
-    pub(crate) fn bytes(&self, length: u64) -> (u64, &'a [u8]) {
-        match *self {
-            Part::Write { at, bytes } => (at, bytes),
-            Part::Append(bytes) => (length, bytes),
-            Part::Length(_) | Part::Zeros(_) => (length, &[]),
-        }
-    }
-
-    /// The length of a value afterwards, if it is at most `most`.
-    ///
-    /// # Errors
-    /// [`Error::ValueLength`].
-    pub(crate) fn length(&self, before: u64, most: u64) -> Result<u64, Error> {
-        let after = match *self {
-            Part::Length(length) | Part::Zeros(length) => Some(length),
-            _ => {
-                let (at, bytes) = self.bytes(before);
-                at.checked_add(bytes.len() as u64)
-                    .map(|end| end.max(before))
-            }
-        };
-        match after.filter(|after| *after <= most) {
-            Some(after) => Ok(after),
-            None => Err(Error::ValueLength(
-                usize::try_from(after.unwrap_or(u64::MAX)).unwrap_or(usize::MAX),
-            )),
-        }
-    }
-
-    /// Changes a value that is there as a whole.
-    ///
-    /// # Errors
-    /// [`Error::ValueLength`]; the value is unchanged then.
-    pub(crate) fn apply(&self, value: &mut Vec<u8>) -> Result<(), Error> {
-        if let Part::Zeros(_) = self {
-            value.clear();
-        }
-        let (before, most) = (value.len() as u64, VALUE_BYTES_MAX as u64);
-        value.resize(self.length(before, most)? as usize, 0);
-        let (at, bytes) = self.bytes(before);
-        if !bytes.is_empty() {
-            value[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
-        }
-        Ok(())
     }
 }
 

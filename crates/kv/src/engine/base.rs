@@ -7,7 +7,7 @@ use super::clock::system_clock;
 use super::counters::Counters;
 use super::damage::{Damage, damage_of};
 use super::halt::Halt;
-use super::session_limit::SessionLimit;
+use super::session::limit::SessionLimit;
 use crate::concurrency::epoch::Epochs;
 use crate::concurrency::stripes::Stripes;
 use crate::error::Error;

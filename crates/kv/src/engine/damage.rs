@@ -7,6 +7,8 @@
 //! wrong. Then a key that never existed gets an error, and the finding says that the record's key is not
 //! certain.
 
+pub(super) mod salvaged;
+
 use crate::error::{Error, corrupt};
 use crate::options::Options;
 use crate::stats::{Finding, SalvageStats};

@@ -21,6 +21,7 @@
 pub(super) mod backend;
 pub(super) mod background;
 pub(super) mod base;
+mod batch;
 pub(super) mod clock;
 pub(super) mod counters;
 pub(super) mod damage;
@@ -31,21 +32,23 @@ pub(super) mod jobs;
 pub(super) mod kind;
 pub(super) mod limits;
 pub(super) mod open;
+pub(super) mod part;
 pub(super) mod persist_on_read;
 pub(super) mod pool;
 pub(super) mod random;
-pub(super) mod salvaged;
 pub(super) mod session;
-pub(super) mod session_limit;
 pub(super) mod transaction;
 
 use crate::error::Error;
 use crate::stats::{CheckReport, Inspection, Stats};
+pub(crate) use batch::last_of_each_key;
+pub use batch::{BatchOp, Late, Scope, Transaction, TransactionBody};
 use damage::Damage;
 use everdram_pm::Pool;
 pub use limits::{KEY_BYTES_MAX, OBJECT_BYTES_MAX, VALUE_BYTES_MAX};
+pub use part::Ensure;
+use part::{Part, change_part, ensure_whole};
 pub use session::loan::{Loan, Place, Said};
-use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,162 +137,6 @@ pub enum Change {
 /// it short, and never call the session from it. If there was no room for what it decided, it runs again, on
 /// the state of then: the last decision counts.
 pub type Modify<'a> = &'a mut dyn FnMut(Option<Current<'_>>, &mut Vec<u8>) -> Change;
-
-/// One operation of an atomic batch.
-#[derive(Clone, Copy, Debug)]
-pub enum BatchOp<'a> {
-    /// Store `value` under `key`, expiring at `expires_at_ms` (Unix ms; 0 = never).
-    Put {
-        /// 1 byte to 64 KiB.
-        key: &'a [u8],
-        /// 0 bytes to 512 MiB.
-        value: &'a [u8],
-        /// Absolute expiry in Unix milliseconds; 0 = never.
-        expires_at_ms: u64,
-    },
-    /// Remove `key` if it exists.
-    Delete {
-        /// 1 byte to 64 KiB.
-        key: &'a [u8],
-    },
-}
-
-impl<'a> BatchOp<'a> {
-    /// The key of the operation.
-    #[must_use]
-    pub fn key(&self) -> &'a [u8] {
-        match self {
-            BatchOp::Put { key, .. } | BatchOp::Delete { key } => key,
-        }
-    }
-}
-
-/// The effective operations of a batch: the last one of each key, in order.
-pub(crate) fn last_of_each_key<'o, 'a>(ops: &'o [BatchOp<'a>]) -> Vec<&'o BatchOp<'a>> {
-    let mut last = HashMap::with_capacity(ops.len());
-    for (index, op) in ops.iter().enumerate() {
-        last.insert(op.key(), index);
-    }
-    let counts = |(index, op): &(usize, &BatchOp<'_>)| last.get(op.key()) == Some(index);
-    ops.iter()
-        .enumerate()
-        .filter(counts)
-        .map(|(_, op)| op)
-        .collect()
-}
-
-/// Reads and writes of one transaction; see [`EngineSession::transaction`].
-pub trait Transaction {
-    /// Reads `key` with this transaction's changes, appending the value to `into`.
-    ///
-    /// # Errors
-    /// [`Error::KeyNotLocked`] if the key was not declared; otherwise as [`EngineSession::get`].
-    fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error>;
-    /// Stages a put.
-    ///
-    /// # Errors
-    /// [`Error::KeyNotLocked`] if the key was not declared; limits as [`EngineSession::put`].
-    fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error>;
-    /// Stages a removal; returns whether the key existed.
-    ///
-    /// # Errors
-    /// As [`Transaction::put`].
-    fn delete(&mut self, key: &[u8]) -> Result<bool, Error>;
-    /// As [`EngineSession::watch`], for a declared key, without this transaction's changes.
-    ///
-    /// # Errors
-    /// As [`Transaction::get`].
-    fn watch(&mut self, key: &[u8]) -> Result<u64, Error>;
-    /// As [`EngineSession::scan`], over the keys before this transaction. Only under [`Scope::All`], where no
-    /// other session changes keys meanwhile.
-    ///
-    /// # Errors
-    /// [`Error::KeyNotLocked`] under [`Scope::Keys`]; otherwise as [`EngineSession::scan`].
-    fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error>;
-    /// Live keys before this transaction. Exact only over [`Scope::All`].
-    fn len(&mut self) -> u64;
-    /// Whether [`Transaction::len`] is 0.
-    fn is_empty(&mut self) -> bool {
-        self.len() == 0
-    }
-    /// Stages the removal of every key of the store. Only in a transaction over [`Scope::All`].
-    ///
-    /// # Errors
-    /// [`Error::KeyNotLocked`] under [`Scope::Keys`].
-    fn clear(&mut self) -> Result<(), Error>;
-}
-
-/// Whether something has come that a change of several keys must see; see [`EngineSession::set_late`].
-pub type Late = std::sync::Arc<dyn Fn() -> bool + Send + Sync>;
-
-/// The keys that a transaction may touch.
-#[derive(Clone, Copy, Debug)]
-pub enum Scope<'a> {
-    /// These keys, in any order, repeats allowed. Other keys stay writable.
-    Keys(&'a [&'a [u8]]),
-    /// Any key; every other writer waits.
-    All,
-}
-
-/// What [`EngineSession::ensure`] is to see to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ensure {
-    /// Creates a key that is absent, with an empty value that never expires.
-    pub creates: bool,
-    /// The same, and refuses a key that exists.
-    pub creates_new: bool,
-    /// Empties the value.
-    pub truncates: bool,
-    /// The least length of the value in bytes; zeros are added.
-    pub bytes: u64,
-}
-
-/// What is to be done to a key.
-enum Ensured {
-    /// Nothing: it is absent.
-    Missing,
-    /// Nothing: its value is as it has to be.
-    Fits,
-    /// Its value gets this length, which is not less.
-    Length(u64),
-    /// Its value becomes so many zeros.
-    Zeros(u64),
-}
-
-impl Ensure {
-    /// What is to be done to a key with a value of this length. Values may have `most` bytes.
-    ///
-    /// # Errors
-    /// [`Error::ObjectExists`], [`Error::ValueLength`].
-    fn decide(&self, before: Option<u64>, most: u64) -> Result<Ensured, Error> {
-        let is_created = self.creates || self.creates_new;
-        let decision = match before {
-            Some(_) if self.creates_new => return Err(Error::ObjectExists),
-            None if !is_created => return Ok(Ensured::Missing),
-            Some(before) if !self.truncates && before >= self.bytes => return Ok(Ensured::Fits),
-            Some(_) if !self.truncates => Ensured::Length(self.bytes),
-            None | Some(_) => Ensured::Zeros(self.bytes),
-        };
-        match self.bytes <= most {
-            true => Ok(decision),
-            false => Err(Error::ValueLength(self.bytes as usize)),
-        }
-    }
-}
-
-impl Ensured {
-    /// The answer about a key that existed, or did not.
-    fn existed(&self, existed: bool) -> Option<bool> {
-        match self {
-            Ensured::Missing => None,
-            Ensured::Fits | Ensured::Length(_) | Ensured::Zeros(_) => Some(existed),
-        }
-    }
-}
-
-/// Runs under the locks of its scope; an `Err` drops everything it staged. If there was no room for that, it
-/// runs again, with nothing staged and on the state of then: the last run counts.
-pub type TransactionBody<'a> = &'a mut dyn FnMut(&mut dyn Transaction) -> Result<(), Error>;
 
 /// Called by [`EngineSession::scan`] for each live key: key bytes, value length in bytes, expiry (ms, 0 =
 /// never). It may use the store through another session, even on this thread: the scan holds nothing
@@ -479,7 +326,7 @@ pub trait EngineSession: Send {
     /// # Errors
     /// As [`EngineSession::modify`]; [`Error::ValueLength`] if the value would be too long.
     fn write_range(&mut self, key: &[u8], at: u64, bytes: &[u8]) -> Result<u64, Error> {
-        change_part(self, key, backend::Part::Write { at, bytes }).map(|[_, after]| after)
+        change_part(self, key, Part::Write { at, bytes }).map(|[_, after]| after)
     }
 
     /// Makes sure that a key has a value, as `how` says; the change, if there is one, is submitted. Returns
@@ -500,7 +347,7 @@ pub trait EngineSession: Send {
         if self.probe(key)?.is_none() {
             return Ok(None);
         }
-        change_part(self, key, backend::Part::Length(length)).map(|[before, _]| Some(before))
+        change_part(self, key, Part::Length(length)).map(|[before, _]| Some(before))
     }
 
     /// Adds `by`, wrapping around, to the aligned 8-byte little-endian word at `at` bytes of a value, as
@@ -725,58 +572,6 @@ pub(crate) trait Recovered: Engine {
     /// How the engine uses the pool's room.
     #[cfg(feature = "lab")]
     fn space(&self) -> crate::engine::jobs::Space;
-}
-
-/// As [`EngineSession::ensure`], by replacing all of a value.
-fn ensure_whole<S: EngineSession + ?Sized>(
-    session: &mut S,
-    key: &[u8],
-    how: &Ensure,
-) -> Result<Option<bool>, Error> {
-    let (mut decision, mut existed) = (Ok(Ensured::Missing), false);
-    session.modify(key, &mut |current, value| {
-        existed = current.is_some();
-        let before = current.map(|current| current.value.len() as u64);
-        decision = how.decide(before, VALUE_BYTES_MAX as u64);
-        let length = match decision {
-            Ok(Ensured::Zeros(length)) => length,
-            Ok(Ensured::Length(length)) => {
-                value.extend_from_slice(current.map_or(&[], |current| current.value));
-                length
-            }
-            Ok(Ensured::Missing | Ensured::Fits) | Err(_) => return Change::Keep,
-        };
-        value.resize(length as usize, 0);
-        Change::Put {
-            expires_at_ms: current.map_or(0, |current| current.expires_at_ms),
-        }
-    })?;
-    Ok(decision?.existed(existed))
-}
-
-/// Changes a part of a value by replacing all of it.
-fn change_part<S: EngineSession + ?Sized>(
-    session: &mut S,
-    key: &[u8],
-    part: backend::Part<'_>,
-) -> Result<[u64; 2], Error> {
-    let mut lengths = [0; 2];
-    let mut refused = Ok(());
-    session.modify(key, &mut |current, value| {
-        value.extend_from_slice(current.map_or(&[], |current| current.value));
-        let before = value.len() as u64;
-        refused = part.apply(value);
-        lengths = [before, value.len() as u64];
-        let (_, bytes) = part.bytes(before);
-        let is_same = bytes.is_empty() && lengths[0] == lengths[1];
-        match refused.is_err() || is_same {
-            true => Change::Keep,
-            false => Change::Put {
-                expires_at_ms: current.map_or(0, |current| current.expires_at_ms),
-            },
-        }
-    })?;
-    refused.map(|()| lengths)
 }
 
 /// Refuses an invalid key.

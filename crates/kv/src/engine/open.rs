@@ -1,9 +1,9 @@
 //! From a path to a running engine. An existing pool names its engine; options name that of a new one.
 
 use super::damage::Damage;
+use super::damage::salvaged::Salvaged;
 use super::kind::EngineKind;
 use super::pool::pool_of;
-use super::salvaged::Salvaged;
 use super::{Engine, Recovered};
 use crate::bullet::{self, Bullet};
 use crate::dstore::{self, Dstore};

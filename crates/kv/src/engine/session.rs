@@ -1,21 +1,25 @@
 //! The calls of a session, over an engine's [`Backend`].
 
+mod edit;
+mod held;
+pub(super) mod limit;
 pub(super) mod loan;
 
-use super::backend::{
-    Backend, Change, Edit, Locked, Met, Part, Seen, SessionCore, Taken, with_room, with_room_for,
-};
+use super::backend::{Backend, Change, Edit, Locked, Met, SessionCore, Taken, with_room};
 use super::base::Base;
 use super::halt::PANICKED;
+use super::part::{Ensured, Part, ensure_whole};
 use super::{
-    BatchOp, Change as Decision, Current, EngineSession, Ensure, Ensured, Found, Late, Loan,
-    Modify, OBJECT_BYTES_MAX, Piece, Placed, Placing, Said, Scope, Ticket, TransactionBody, Visit,
-    check_key, check_value, ensure_whole, transaction,
+    BatchOp, Change as Decision, Current, EngineSession, Ensure, Found, Late, Loan, Modify,
+    OBJECT_BYTES_MAX, Piece, Placed, Placing, Said, Scope, Ticket, TransactionBody, Visit,
+    check_key, check_value, transaction,
 };
 use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::{StripeId, Stripes};
 use crate::error::Error;
+use edit::{edit_part, edit_word};
 use everdram_pm::Lsn;
+use held::{ask, or_give_back, submit, take_key, with_values};
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{Ordering, fence};
@@ -40,23 +44,6 @@ impl SessionCore {
     fn is_of_user(&self) -> bool {
         self.permit.is_some()
     }
-}
-
-/// Releases a stripe if a caller's closure panics; forgotten once the closure has returned.
-struct OnPanic<'s, B: Backend>(&'s mut B, StripeId);
-
-impl<B: Backend> Drop for OnPanic<'_, B> {
-    fn drop(&mut self) {
-        self.0.give_back(self.1);
-    }
-}
-
-/// Runs a caller's closure while a stripe is held.
-fn ask<B: Backend, T>(session: &mut B, stripe: StripeId, closure: impl FnOnce() -> T) -> T {
-    let on_panic = OnPanic(session, stripe);
-    let said = closure();
-    std::mem::forget(on_panic);
-    said
 }
 
 impl<B: Backend> EngineSession for B {
@@ -421,234 +408,6 @@ fn walk<B: Backend, T>(
     // A key that the walk did not meet may have been removed at any time until now.
     session.core_mut().last_read = session.engine().committed();
     Ok(next)
-}
-
-/// Takes the stripe of a key. From here on no other session changes the key.
-#[inline(always)]
-fn take_key<B: Backend>(session: &mut B, key: &[u8]) -> Result<Taken, Error> {
-    session.await_known(Some(&[key]))?;
-    let hash = session.hash(key);
-    let stripe = session.stripe(hash);
-    session.prefetch(hash);
-    session.acquire(stripe)?;
-    let stamp = session.engine().stripes.stamp(stripe);
-    session.core_mut().last_read = Ticket(stamp);
-    Ok(Taken { hash, stripe })
-}
-
-/// Releases the stripe if the look at the key failed.
-#[inline(always)]
-fn or_give_back<B: Backend>(
-    session: &mut B,
-    taken: Taken,
-    seen: Result<Seen<B::At>, Error>,
-) -> Result<Seen<B::At>, Error> {
-    seen.map_err(|error| {
-        session.give_back(taken.stripe);
-        session.engine().at_path(error)
-    })
-}
-
-/// Submits the decided change of a held key, if its value is valid. Notes in `room` how many bytes it takes.
-#[inline]
-fn submit<B: Backend>(
-    session: &mut B,
-    taken: Taken,
-    key: &[u8],
-    seen: &Seen<B::At>,
-    change: Change<'_>,
-    room: &mut usize,
-) -> Result<(), Error> {
-    let possible = session.engine().healthy();
-    if let Err(error) = possible.and_then(|()| check_value(change.value())) {
-        session.give_back(taken.stripe);
-        return Err(error);
-    }
-    *room = key.len() + change.value().len();
-    session.submit(taken, key, seen, change)
-}
-
-/// Takes a key and runs `work` with two empty buffers, which are reused; again, if there was no room.
-fn with_values<B: Backend, T>(
-    session: &mut B,
-    key: &[u8],
-    mut work: impl FnMut(&mut B, Taken, [&mut Vec<u8>; 2], &mut usize) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let done = with_room_for(session, |session, room| {
-        let taken = take_key(session, key)?;
-        with_buffers(session, |session, buffers| {
-            work(session, taken, buffers, room)
-        })
-    });
-    done.map_err(|error| session.engine().at_path(error))
-}
-
-/// Runs `work` with two empty buffers, which are reused.
-fn with_buffers<B: Backend, T>(
-    session: &mut B,
-    work: impl FnOnce(&mut B, [&mut Vec<u8>; 2]) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let core = session.core_mut();
-    let mut buffers = [&mut core.current, &mut core.value].map(std::mem::take);
-    let result = work(session, buffers.each_mut());
-    for buffer in &mut buffers {
-        buffer.clear();
-        buffer.shrink_to(SCRATCH_KEEP);
-    }
-    let core = session.core_mut();
-    [core.current, core.value] = buffers;
-    session.trim();
-    result
-}
-
-/// Changes a part of a value. Returns its length before and after; `None`: the key is absent, and was not
-/// given a length.
-fn edit_part<B: Backend>(
-    session: &mut B,
-    key: &[u8],
-    part: Part<'_>,
-) -> Result<Option<[u64; 2]>, Error> {
-    check_key(key)?;
-    session.engine().healthy()?;
-    session.room_for(None)?;
-    let is_cut = matches!(part, Part::Length(_));
-    if B::HAS_PARTS {
-        let (_, bytes) = part.bytes(0);
-        let edited = with_room(session, key.len() + bytes.len(), |session| {
-            let taken = take_key(session, key)?;
-            let located = session.locate(taken, key);
-            let seen = or_give_back(session, taken, located)?;
-            if is_cut && !seen.is_live {
-                session.give_back(taken.stripe);
-                return Ok(None);
-            }
-            session.submit_part(taken, key, &seen, part).map(Some)
-        });
-        session.trim();
-        return edited.map_err(|error| session.engine().at_path(error));
-    }
-    with_values(session, key, |session, taken, [_, value], room| {
-        let looked = session.see(taken, key, value);
-        let seen = or_give_back(session, taken, looked)?;
-        if is_cut && !seen.is_live {
-            session.give_back(taken.stripe);
-            return Ok(None);
-        }
-        let before = value.len() as u64;
-        if let Err(error) = part.apply(value) {
-            session.give_back(taken.stripe);
-            return Err(error);
-        }
-        let after = value.len() as u64;
-        let change = Change::Put {
-            value,
-            expires_at_ms: if seen.is_live { seen.expires_at_ms } else { 0 },
-        };
-        submit(session, taken, key, &seen, change, room)?;
-        Ok(Some([before, after]))
-    })
-}
-
-/// Changes an 8-byte word of a value. Returns the words before and after, or `None` if the key is absent.
-#[inline]
-fn edit_word<'e, B: Backend>(
-    session: &mut B,
-    key: &[u8],
-    at: usize,
-    edit: impl Fn(u64, [u64; 2]) -> Edit<'e>,
-    change: &mut dyn FnMut(u64) -> u64,
-) -> Result<Option<[u64; 2]>, Error> {
-    check_key(key)?;
-    session.engine().healthy()?;
-    session.room_for(None)?;
-    let edited = with_room_for(session, |session, room| {
-        let taken = take_key(session, key)?;
-        let changed = session.change_in_place(taken, key, at, change);
-        if changed.is_err() {
-            session.give_back(taken.stripe);
-        }
-        match changed? {
-            None => edit_word_of_copy(session, taken, (key, at), room, &edit, change),
-            words => {
-                session.trim();
-                Ok(words)
-            }
-        }
-    });
-    edited.map_err(|error| session.engine().at_path(error))
-}
-
-/// As [`edit_word`], on a held stripe, where the word cannot be changed in place.
-#[inline(never)]
-fn edit_word_of_copy<'e, B: Backend>(
-    session: &mut B,
-    taken: Taken,
-    (key, at): (&[u8], usize),
-    room: &mut usize,
-    edit: &impl Fn(u64, [u64; 2]) -> Edit<'e>,
-    change: &mut dyn FnMut(u64) -> u64,
-) -> Result<Option<[u64; 2]>, Error> {
-    with_buffers(session, |session, [_, value]| {
-        let looked = match B::HAS_PARTS {
-            true => session.locate(taken, key),
-            false => session.see(taken, key, value),
-        };
-        let seen = or_give_back(session, taken, looked)?;
-        if !seen.is_live {
-            session.give_back(taken.stripe);
-            return Ok(None);
-        }
-        if B::HAS_PARTS {
-            *room = key.len();
-            return edit_word_of_part(session, (taken, key, seen), at, value, change);
-        }
-        let len = value.len();
-        let word = value
-            .get_mut(at..)
-            .and_then(|rest| rest.first_chunk_mut::<8>())
-            .filter(|_| at.is_multiple_of(8));
-        let Some(word) = word else {
-            session.give_back(taken.stripe);
-            return Err(Error::WordOutside { at, len });
-        };
-        let before = u64::from_le_bytes(*word);
-        let after = ask(session, taken.stripe, || change(before));
-        *word = after.to_le_bytes();
-        let edited = Change::Edit {
-            value,
-            expires_at_ms: seen.expires_at_ms,
-            edit: edit(at as u64, [before, after]),
-        };
-        submit(session, taken, key, &seen, edited, room)?;
-        Ok(Some([before, after]))
-    })
-}
-
-/// As [`edit_word_of_copy`], of an engine that need not read the rest of the value.
-fn edit_word_of_part<B: Backend>(
-    session: &mut B,
-    (taken, key, seen): (Taken, &[u8], Seen<B::At>),
-    at: usize,
-    buffer: &mut Vec<u8>,
-    change: &mut dyn FnMut(u64) -> u64,
-) -> Result<Option<[u64; 2]>, Error> {
-    let from = at as u64;
-    let length = session.see_part(&seen, from..from.saturating_add(8), buffer);
-    let length = length.map_err(|error| {
-        session.give_back(taken.stripe);
-        session.engine().at_path(error)
-    })?;
-    let word = buffer.first_chunk::<8>().filter(|_| at.is_multiple_of(8));
-    let Some(word) = word.map(|word| u64::from_le_bytes(*word)) else {
-        session.give_back(taken.stripe);
-        let len = length as usize;
-        return Err(Error::WordOutside { at, len });
-    };
-    let after = ask(session, taken.stripe, || change(word));
-    let bytes = &after.to_le_bytes();
-    let part = Part::Write { at: from, bytes };
-    session.submit_part(taken, key, &seen, part)?;
-    Ok(Some([word, after]))
 }
 
 /// Commits this session's pending write of `stripe`, so that the next read sees it.

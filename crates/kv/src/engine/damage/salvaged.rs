@@ -3,8 +3,10 @@
 //! The engine below has recovered what verifies ([`crate::engine::damage`]). This layer refuses every write,
 //! and turns a read into an error where damaged bytes may belong to its key.
 
-use super::damage::Damage;
-use super::{BatchOp, Engine, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit};
+use super::Damage;
+use crate::engine::{
+    BatchOp, Engine, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit,
+};
 use crate::error::Error;
 use crate::stats::{CheckReport, Stats};
 use std::ops::Bound;
