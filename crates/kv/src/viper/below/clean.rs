@@ -234,7 +234,7 @@ impl Below {
 
 /// Waits while records leave. That is work for the same disk, and it has writers to wait for it: where there
 /// are few processors, two threads that work for the log take one from a writer, for milliseconds.
-pub(super) fn give_way(viper: &Viper, patience: &mut usize) {
+pub(in crate::viper) fn give_way(viper: &Viper, patience: &mut usize) {
     while *patience > 0 && viper.wants_room() && !viper.keeper.is_stopping() {
         *patience -= 1;
         Backoff::rest();
