@@ -86,7 +86,7 @@ fn assert_stores(rows: &[Row], table: &str) {
 /// Limits are there, servers as far as they are installed, and what is missing is named.
 fn assert_others(rows: &[Row], table: &str) {
     let limits = of_suite(rows, LIMITS);
-    for name in ["get", "sync-4k"] {
+    for name in ["get", "chain-get", "sync-4k"] {
         let mut same = limits.iter().filter(|limit| limit.subject == name);
         assert!(same.next().is_some() && same.next().is_none(), "{name}");
     }

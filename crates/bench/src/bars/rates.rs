@@ -2,7 +2,7 @@
 
 use super::{Group, Host, Outcome, Settings, Stores, USUAL, cpu_rate, pass, records_of, share};
 use crate::fixture::Fixture;
-use crate::limits::{self, Kind, Records};
+use crate::limits::{self, Chain, Chains, Kind, Records};
 use crate::subject::Error;
 use crate::timing::Sample;
 use crate::workload::Workload;
@@ -22,6 +22,8 @@ struct Goal {
     workload: Workload,
     limit: &'static [Kind],
     share: f64,
+    /// The chain that does the same one call after another, and the share of it.
+    chain: Option<(Chain, f64)>,
 }
 
 const fn goal(group: Group, workload: Workload, limit: &'static [Kind], share: f64) -> Goal {
@@ -30,6 +32,16 @@ const fn goal(group: Group, workload: Workload, limit: &'static [Kind], share: f
         workload,
         limit,
         share,
+        chain: None,
+    }
+}
+
+impl Goal {
+    const fn chained(self, chain: Chain, share: f64) -> Goal {
+        Goal {
+            chain: Some((chain, share)),
+            ..self
+        }
     }
 }
 
@@ -41,15 +53,15 @@ const FILLING: [Goal; 2] = [
 
 /// On a store that holds the records; removals come last.
 const FILLED: [Goal; 9] = [
-    goal(Group::Get, Workload::Get, GET, 0.70),
+    goal(Group::Get, Workload::Get, GET, 0.70).chained(Chain::Get, 0.90),
     goal(Group::Absent, Workload::GetAbsent, GET, 1.10),
     goal(Group::Batch, Workload::GetMany, BATCH_GET, 0.80),
     goal(Group::Ycsb, Workload::YcsbC, GET, 0.75),
     goal(Group::Ycsb, Workload::YcsbB, GET, 0.65),
     goal(Group::Ycsb, Workload::YcsbA, GET, 0.42),
-    goal(Group::Update, Workload::UpdateWord, UPDATE, 0.85),
-    goal(Group::Overwrite, Workload::Overwrite, PUT, 0.65),
-    goal(Group::Delete, Workload::Delete, UPDATE, 0.70),
+    goal(Group::Update, Workload::UpdateWord, UPDATE, 0.85).chained(Chain::Update, 0.80),
+    goal(Group::Overwrite, Workload::Overwrite, PUT, 0.65).chained(Chain::Overwrite, 0.80),
+    goal(Group::Delete, Workload::Delete, UPDATE, 0.70).chained(Chain::Delete, 0.80),
 ];
 
 /// Other sizes, and the share that put and get have to reach.
@@ -67,7 +79,10 @@ pub(super) fn measure(
         .filter(|goal| settings.has(goal.group))
         .collect();
     if !wanted.is_empty() {
-        let mut bare = bare(settings, USUAL, settings.records)?;
+        let mut bare = Bare::new(settings, USUAL, settings.records)?;
+        if wanted.iter().any(|goal| goal.chain.is_some()) {
+            bare.chains = Some(Chains::new(&bare.settings)?);
+        }
         for fixed in [false, true] {
             let stores = Stores::new(settings, USUAL, fixed, settings.records);
             let pages = if fixed { ", fixed" } else { "" };
@@ -83,7 +98,7 @@ pub(super) fn measure(
         for sizes in OTHER_SIZES {
             let records = records_of(settings, sizes);
             let stores = Stores::new(settings, sizes, false, records);
-            let mut bare = bare(settings, sizes, records)?;
+            let mut bare = Bare::new(settings, sizes, records)?;
             let name = format!(", {}/{} B", sizes.0, sizes.1);
             measure_goals(&stores, &mut bare, &[&put, &get], &name, host, outcome)?;
         }
@@ -91,24 +106,38 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// A bare pool and index for limits, of the same records.
-fn bare(settings: &Settings, sizes: (usize, usize), records: u64) -> Result<Records, Error> {
-    Records::new(&limits::Settings {
-        dir: settings.dir.clone(),
-        file_dir: None,
-        records,
-        key_bytes: sizes.0,
-        value_bytes: sizes.1,
-        load_bytes: 0,
-        repeat: settings.repeat,
-        quick: true,
-    })
+/// Bare pools and indexes for limits, of the same records.
+struct Bare {
+    settings: limits::Settings,
+    records: Records,
+    chains: Option<Chains>,
+}
+
+impl Bare {
+    /// Without chains.
+    fn new(settings: &Settings, sizes: (usize, usize), records: u64) -> Result<Bare, Error> {
+        let settings = limits::Settings {
+            dir: settings.dir.clone(),
+            file_dir: None,
+            records,
+            key_bytes: sizes.0,
+            value_bytes: sizes.1,
+            load_bytes: 0,
+            repeat: settings.repeat,
+            quick: true,
+        };
+        Ok(Bare {
+            records: Records::new(&settings)?,
+            chains: None,
+            settings,
+        })
+    }
 }
 
 /// Goals over stores of one kind; `name` is what tells these from others.
 fn measure_goals(
     stores: &Stores<'_>,
-    bare: &mut Records,
+    bare: &mut Bare,
     goals: &[&Goal],
     name: &str,
     host: &mut dyn Host,
@@ -119,10 +148,14 @@ fn measure_goals(
         let operation = format!("{}{name}", goal.workload);
         host.begin(goal.group, &operation);
         let mut limits = vec![Vec::new(); goal.limit.len()];
+        let mut chained = Vec::new();
         // A repetition of each of the loops, right before everdram's.
         let mut bare_loops = || {
             for (kind, samples) in goal.limit.iter().zip(&mut limits) {
-                samples.push(bare.run(*kind));
+                samples.push(bare.records.run(*kind));
+            }
+            if let (Some((chain, _)), Some(chains)) = (goal.chain, &mut bare.chains) {
+                chained.push(chains.run(chain));
             }
         };
         let ours = if goal.workload.begins_empty() {
@@ -140,6 +173,12 @@ fn measure_goals(
         if let Some((kind, samples)) = best {
             let limit = (kind.name(), &samples[..]);
             let bar = share(goal.group.name(), &operation, &ours, limit, goal.share);
+            outcome.bars.push(bar);
+        }
+        if let Some((chain, least)) = goal.chain {
+            let says = format!("{operation}, of its chain");
+            let limit = (chain.name(), &chained[..]);
+            let bar = share(goal.group.name(), &says, &ours, limit, least);
             outcome.bars.push(bar);
         }
     }

@@ -1,6 +1,7 @@
 //! Which of the machine's limits a workload cannot pass.
 
 use super::Ground;
+use crate::limits::Chain;
 use crate::row::{Metric, Row};
 use crate::workload::Workload;
 
@@ -36,6 +37,24 @@ pub fn bound(limits: &[&Row], ground: Ground, threads: usize, workload: Workload
         (Ground::Disk, _) if workload == Workload::Put => &["sync-4k"],
         _ => &[],
     };
+    best(limits, names, ground, threads)
+}
+
+/// The limit of `workload` where each call has to wait for the one before, if it was measured.
+#[must_use]
+pub fn chain(limits: &[&Row], ground: Ground, threads: usize, workload: Workload) -> Option<Bound> {
+    let chain = match (ground, threads, workload) {
+        (Ground::Emulated, 1, Workload::Get) => Chain::Get,
+        (Ground::Emulated, 1, Workload::UpdateWord) => Chain::Update,
+        (Ground::Emulated, 1, Workload::Overwrite) => Chain::Overwrite,
+        (Ground::Emulated, 1, Workload::Delete) => Chain::Delete,
+        _ => return None,
+    };
+    best(limits, &[chain.name()], ground, threads)
+}
+
+/// The fastest of the loops with these names.
+fn best(limits: &[&Row], names: &[&str], ground: Ground, threads: usize) -> Option<Bound> {
     let best = limits
         .iter()
         .filter(|limit| names.contains(&limit.subject.as_str()))
@@ -101,6 +120,28 @@ mod tests {
             (Ground::Emulated, 1, Workload::Production),
         ] {
             assert_eq!(bound(&limits, ground, threads, workload), None);
+        }
+    }
+
+    #[test]
+    fn chains_are_limits_of_calls_that_wait_for_each_other() {
+        let limits = Chain::ALL.map(|chain| sample::limit(chain.name(), 1e6 + chain as u8 as f64));
+        let limits: Vec<&Row> = limits.iter().collect();
+        for (workload, wanted) in [
+            (Workload::Get, Chain::Get),
+            (Workload::UpdateWord, Chain::Update),
+            (Workload::Overwrite, Chain::Overwrite),
+            (Workload::Delete, Chain::Delete),
+        ] {
+            let found = chain(&limits, Ground::Emulated, 1, workload).unwrap();
+            assert_eq!(found.name, wanted.name());
+            assert_eq!(found.rate, 1e6 + wanted as u8 as f64);
+            assert_eq!(chain(&limits, Ground::Emulated, 2, workload), None);
+            assert_eq!(chain(&limits, Ground::Disk, 1, workload), None);
+            assert_eq!(chain(&[], Ground::Emulated, 1, workload), None);
+        }
+        for workload in [Workload::Put, Workload::GetAbsent, Workload::GetMany] {
+            assert_eq!(chain(&limits, Ground::Emulated, 1, workload), None);
         }
     }
 }

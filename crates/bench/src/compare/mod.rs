@@ -9,7 +9,7 @@ mod bound;
 mod duels;
 mod table;
 
-pub use bound::{Bound, bound};
+pub use bound::{Bound, bound, chain};
 pub use duels::{Duel, Duels, Standing};
 pub use table::tables;
 
@@ -95,6 +95,8 @@ pub struct Group<'a> {
     pub rows: Vec<&'a Row>,
     /// What no store can pass.
     pub bound: Option<Bound>,
+    /// What none can pass that is asked for one thing after the other.
+    pub chain: Option<Bound>,
 }
 
 impl Group<'_> {
@@ -107,10 +109,20 @@ impl Group<'_> {
     /// Share of the limit that a row of this group reaches; limits are of durable writes.
     #[must_use]
     pub fn share(&self, row: &Row) -> Option<f64> {
-        let bound = self.bound.as_ref().filter(|_| row.is_durable())?;
-        let of = |metric| row.get(metric).median;
-        Some(bound.share(of(Metric::Rate), of(Metric::ProcessCpuNs)))
+        share_of(self.bound.as_ref(), row)
     }
+
+    /// As [`Group::share`], of the chain.
+    #[must_use]
+    pub fn share_of_chain(&self, row: &Row) -> Option<f64> {
+        share_of(self.chain.as_ref(), row)
+    }
+}
+
+fn share_of(bound: Option<&Bound>, row: &Row) -> Option<f64> {
+    let bound = bound.filter(|_| row.is_durable())?;
+    let of = |metric| row.get(metric).median;
+    Some(bound.share(of(Metric::Rate), of(Metric::ProcessCpuNs)))
 }
 
 /// Rows of one suite.
@@ -137,6 +149,7 @@ pub fn groups(rows: &[Row]) -> Vec<Group<'_>> {
                 workload,
                 rows: vec![row],
                 bound: bound(&limits, ground, row.threads, workload),
+                chain: chain(&limits, ground, row.threads, workload),
             }),
         }
     }
@@ -151,6 +164,18 @@ pub fn groups(rows: &[Row]) -> Vec<Group<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_has_a_share_of_the_loop_and_of_the_chain() {
+        let rows = crate::report::sample::rows();
+        let groups = groups(&rows);
+        let own = groups[0].rows.iter().find(|row| row.subject == "everdram");
+        let is_about = |share: Option<f64>, wanted: f64| (share.unwrap() - wanted).abs() < 1e-9;
+        assert!(is_about(groups[0].share(own.unwrap()), 6.0 / 8.0));
+        assert!(is_about(groups[0].share_of_chain(own.unwrap()), 6.0 / 7.0));
+        let scc = groups[0].rows.iter().find(|row| row.subject == "scc");
+        assert_eq!(groups[0].share_of_chain(scc.unwrap()), None, "not durable");
+    }
 
     #[test]
     fn what_removes_keys_comes_last() {

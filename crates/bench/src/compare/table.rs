@@ -6,7 +6,7 @@ use crate::row::{Metric, Row};
 use crate::show::Table;
 use crate::show::words::{bytes, percent, rate, time};
 
-const HEADS: &str = "workload | store | a second | least to most | share | CPU each | p50 | p99 | p99.9 | \
+const HEADS: &str = "workload | store | a second | least to most | share | of the chain | CPU each | p50 | p99 | p99.9 | \
                      slowest | DRAM | medium | no core | durable | version | on | what the workload is";
 
 /// Each scenario, with its stores under each workload.
@@ -23,12 +23,12 @@ pub fn tables(groups: &[Group<'_>]) -> Vec<(String, Table)> {
 }
 
 fn add(group: &Group<'_>, table: &mut Table) {
-    if let Some(bound) = &group.bound {
-        let mut cells = [(); 17].map(|()| String::new());
+    for bound in group.bound.iter().chain(&group.chain) {
+        let mut cells = [(); 18].map(|()| String::new());
         cells[0] = group.workload.to_string();
         cells[1] = format!("limit of the machine ({})", bound.name);
         cells[2] = rate(bound.rate);
-        cells[16] = group.workload.what().into();
+        cells[17] = group.workload.what().into();
         table.push_as("limit", cells);
     }
     for row in &group.rows {
@@ -46,6 +46,7 @@ fn add_row(group: &Group<'_>, row: &Row, table: &mut Table) {
         rate(speed.median),
         format!("{} to {}", rate(speed.min), rate(speed.max)),
         group.share(row).map_or(String::new(), percent),
+        group.share_of_chain(row).map_or(String::new(), percent),
         middle(Metric::ProcessCpuNs, time),
         middle(Metric::P50Ns, time),
         middle(Metric::P99Ns, time),

@@ -1,9 +1,11 @@
 //! What the machine can do at most: bare loops over the medium, without a store around them.
 //!
-//! [`records`] holds the limits that a store's figures are shares of, [`machine`] the costs that explain them,
-//! [`files`] what a disk makes durable, [`data`] what values on a data file cost. All of them take memory that is present beforehand, and random numbers
-//! that depend on no memory, so that nothing but the operation itself is in a loop.
+//! [`records`] and [`chains`] hold the limits that a store's figures are shares of, [`machine`] the costs that
+//! explain them, [`files`] what a disk makes durable, [`data`] what values on a data file cost. All of them
+//! take memory that is present beforehand, and all but the chains random numbers that depend on no memory, so
+//! that nothing but the operation itself is in a loop.
 
+pub mod chains;
 pub mod data;
 pub mod files;
 pub mod machine;
@@ -20,6 +22,7 @@ use everdram_pm::FlushKind;
 use serde_json::json;
 use std::path::PathBuf;
 
+pub use chains::{Chain, Chains};
 pub use records::{Kind, Records};
 
 /// What to measure, and over how much.
@@ -41,6 +44,16 @@ pub struct Settings {
     pub repeat: usize,
     /// Shorter loops, for a first look.
     pub quick: bool,
+}
+
+impl Settings {
+    /// Records that a repetition of a loop goes over.
+    fn operations(&self) -> u64 {
+        match self.quick {
+            true => self.records.min(1 << 20),
+            false => self.records,
+        }
+    }
 }
 
 /// Rows of bare loops, and what they have in common.
@@ -81,6 +94,30 @@ impl Limits<'_> {
         let last = self.rows.len() - 1;
         &mut self.rows[last]
     }
+
+    /// Adds loops over records: a group, and the names of its loops and what they do; `run` is one repetition
+    /// of a loop by its number. Repetitions go round all loops, so that a disturbance does not hit one alone.
+    fn in_turns(
+        &mut self,
+        (group, names): (&str, &[(&str, &str)]),
+        run: &mut dyn FnMut(usize) -> Sample,
+        progress: &mut dyn FnMut(f64, &str),
+    ) {
+        let mut samples = vec![Vec::new(); names.len()];
+        let rounds = self.settings.repeat;
+        for round in 0..rounds {
+            for (at, ((name, _), samples)) in names.iter().zip(&mut samples).enumerate() {
+                progress(
+                    (round as f64 + at as f64 / names.len() as f64) / rounds as f64,
+                    name,
+                );
+                samples.push(run(at));
+            }
+        }
+        for ((name, what), samples) in names.iter().zip(&samples) {
+            self.add((group, name), what, "record", samples);
+        }
+    }
 }
 
 /// Measures everything, telling `progress` before each loop what it is and how far the work is (0 to 1).
@@ -96,21 +133,22 @@ pub fn measure(
         machine: Machine::here(&settings.dir),
         rows: Vec::new(),
     };
+    let names = Kind::ALL.map(|kind| (kind.name(), kind.what()));
     let mut pool = Records::new(settings)?;
-    let kinds = Kind::ALL.len() as f64;
-    let mut samples = vec![Vec::new(); Kind::ALL.len()];
-    // Repetitions go round all kinds, so that a disturbance does not hit one kind alone.
-    for round in 0..settings.repeat {
-        for (index, (kind, samples)) in Kind::ALL.iter().zip(&mut samples).enumerate() {
-            let done = (round as f64 + index as f64 / kinds) / settings.repeat as f64;
-            progress(done * 0.5, kind.name());
-            samples.push(pool.run(*kind));
-        }
-    }
-    for (kind, samples) in Kind::ALL.iter().zip(&samples) {
-        limits.add(("records", kind.name()), kind.what(), "record", samples);
-    }
+    limits.in_turns(
+        ("records", &names),
+        &mut |at| pool.run(Kind::ALL[at]),
+        &mut |done, name| progress(done * 0.3, name),
+    );
     drop(pool);
+    let names = Chain::ALL.map(|chain| (chain.name(), chain.what()));
+    let mut chains = Chains::new(settings)?;
+    limits.in_turns(
+        ("chains", &names),
+        &mut |at| chains.run(Chain::ALL[at]),
+        &mut |done, name| progress(0.3 + done * 0.2, name),
+    );
+    drop(chains);
     machine::measure(&mut limits, &mut |done, name| {
         progress(0.5 + done * 0.3, name)
     })?;

@@ -68,11 +68,7 @@ impl Records {
             index,
             kind: FlushKind::detect(),
             records: settings.records,
-            operations: if settings.quick {
-                settings.records.min(1 << 20)
-            } else {
-                settings.records
-            },
+            operations: settings.operations(),
             record_bytes,
             key_bytes: settings.key_bytes,
             slots,

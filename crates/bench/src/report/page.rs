@@ -155,6 +155,8 @@ mod tests {
             "Emulated persistent memory, 1 thread",
             "An ordinary disk, 8 threads",
             "limit of the machine (get)",
+            "limit of the machine (chain-get)",
+            "everdram as a share of the chain",
             "valkey-server",
             "prefers-color-scheme: dark",
             "class=\"key loose\"",

@@ -76,6 +76,7 @@ fn server(label: &str, medium: &str, durable: &str, rate: f64) -> Row {
 pub(crate) fn rows() -> Vec<Row> {
     vec![
         limit("get", 8e6),
+        limit("chain-get", 7e6),
         store("emulated", 1, "everdram", "get", 6e6),
         store("emulated", 1, "everdram, fixed", "get", 6.5e6),
         store("emulated", 1, "rocksdb", "get", 3e5),

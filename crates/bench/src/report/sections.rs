@@ -163,27 +163,37 @@ pub(super) fn limits(rows: &[Row], groups: &[Group<'_>]) -> String {
     if table.is_empty() {
         return String::new();
     }
-    let charts: String = Ground::ALL.map(|ground| shares(ground, groups)).concat();
+    let charts = Ground::ALL.map(|ground| shares(ground, groups, Group::share));
     let charts = part(
         "everdram as a share of the limit",
         "On emulated persistent memory of processor time, background work included; on a disk by the clock. 100 % is a \
          loop without a store around it.",
-        &charts,
+        &charts.concat(),
+    );
+    let chains = part(
+        "everdram as a share of the chain",
+        "Of a loop without a store in which each call waits for the record of the one before: index line, record, next \
+         key.",
+        &shares(Ground::Emulated, groups, Group::share_of_chain),
     );
     format!(
         "<section><h2>What the machine can do at most</h2><p>Bare loops, without a store: measured once in each round \
-         of the same run.</p>{charts}{table}</section>\n"
+         of the same run.</p>{charts}{chains}{table}</section>\n"
     )
 }
 
-fn shares(ground: Ground, groups: &[Group<'_>]) -> String {
+fn shares<'a>(
+    ground: Ground,
+    groups: &[Group<'a>],
+    share: fn(&Group<'a>, &Row) -> Option<f64>,
+) -> String {
     let mut shares = Vec::new();
     for group in groups.iter().filter(|group| group.ground == ground) {
         let mut own: Vec<&Row> = group.rows.clone();
         own.retain(|row| row.is_own());
         own.sort_by_key(|row| row.subject.len());
         for row in own {
-            let Some(share) = group.share(row) else {
+            let Some(share) = share(group, row) else {
                 continue;
             };
             let pages = match row.subject.split_once(", ") {

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 /// What the machine can do at most, without a store.
 #[derive(clap::Args)]
 #[command(
-    long_about = "Runs bare loops: records stored and fenced, read at random, changed in place, in batches; single \
-                  instructions, loads, pages and streams; what an engine with values on a data file pays at least for a \
+    long_about = "Runs bare loops: records stored and fenced, read at random, changed in place, in batches; chains of \
+                  calls, each for the key that the value before names; single instructions, loads, pages and streams; what an engine with values on a data file pays at least for a \
                   put, a get and a restart, also with the delays of DStore's paper; and, with --file-dir, what a disk \
                   makes durable. A store's figures are shares of these.\n\n\
                   Needs memory for the records twice over, and as much as --load-bytes.\n\n\
@@ -91,6 +91,7 @@ fn print(settings: &Settings, measured: &[Row]) {
                 "Records on {} (emulated, unless that is persistent memory)",
                 settings.dir.display()
             ),
+            "chains" => "One call after another: each key is in the value before".to_owned(),
             "machine" => "The machine".to_owned(),
             "data" => "Values on a data file, metadata in memory (engine dstore)".to_owned(),
             _ => "Files on the disk".to_owned(),

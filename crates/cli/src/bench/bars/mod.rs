@@ -42,7 +42,7 @@ use std::str::FromStr;
                   With --door fabric: the fabric door against the Redis door of the same server, over loopback; what idle \
                   clients take; GET with a landing area and without; and the server's time of puts of 64 KiB by way, on an \
                   emulated network, as `everdram bench figure rdmp-7` measures it.\n\n\
-                  viper needs memory for the records several times over: 5M take some 4 GiB, the group `large` 12 GiB. \
+                  viper needs memory for the records several times over: 5M take some 6 GiB, the group `large` 12 GiB. \
                   dstore takes half of the free memory and of the free disk, at most.\n\n\
                   Examples:\n  \
                   everdram bench bars --only put,get --records 2M\n  \
