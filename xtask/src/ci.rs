@@ -156,6 +156,13 @@ pub(crate) fn format() -> ExitCode {
 /// The tests, and what they leave out: nobody sees what a test says that passes.
 fn test_with(tally: &mut Tally) {
     TESTS.iter().for_each(|step| tally.run(step));
+    // As `crates/bench/tests/pages` looks for it.
+    let browsers = [
+        "chromium",
+        "chromium-browser",
+        "google-chrome",
+        "google-chrome-stable",
+    ];
     for (is_there, part, package) in [
         (
             has("redis-server"),
@@ -163,6 +170,11 @@ fn test_with(tally: &mut Tally) {
             "redis-server",
         ),
         (has("redis-cli"), "the server with redis-cli", "redis-tools"),
+        (
+            browsers.into_iter().any(has),
+            "pages in a browser",
+            "chromium",
+        ),
     ] {
         if !is_there {
             tally.skip(

@@ -35,7 +35,7 @@ pub mod workload;
 pub use counted::Counted;
 pub use everdram::Everdram;
 pub use fixture::Place;
-pub use machine::{Machine, commit};
+pub use machine::{Machine, built_from, commit};
 pub use plan::{Extent, Plan};
 pub use recovery::Recovery;
 pub use row::{Metric, Row};

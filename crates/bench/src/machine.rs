@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::Command;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 /// A machine, as far as figures depend on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,27 +84,18 @@ pub(crate) fn written_bytes(dir: &Path) -> Option<u64> {
     Some(sectors * SECTOR_BYTES)
 }
 
-/// The commit this was built from: as the build said, else as the source tree says, else unknown.
-#[must_use]
-pub fn commit() -> String {
-    static COMMIT: LazyLock<String> = LazyLock::new(find_commit);
-    COMMIT.clone()
+static COMMIT: OnceLock<&str> = OnceLock::new();
+
+/// Says which commit this program is built from, once, before the first row is made. A library cannot know:
+/// it is not built again for each commit.
+pub fn built_from(commit: &'static str) {
+    let _said_before = COMMIT.set(commit);
 }
 
-fn find_commit() -> String {
-    if let Some(commit) = option_env!("EVERDRAM_COMMIT") {
-        return commit.into();
-    }
-    let described = Command::new("git")
-        .args(["-C", env!("CARGO_MANIFEST_DIR")])
-        .args(["describe", "--always", "--dirty", "--abbrev=12"])
-        .output();
-    match described {
-        Ok(output) if output.status.success() => {
-            String::from_utf8_lossy(&output.stdout).trim().to_owned()
-        }
-        _ => UNKNOWN.into(),
-    }
+/// The commit this program is built from, if it has said so.
+#[must_use]
+pub fn commit() -> &'static str {
+    COMMIT.get().unwrap_or(&UNKNOWN)
 }
 
 #[cfg(test)]
@@ -119,6 +109,11 @@ mod tests {
         assert!(machine.cores > 0 && machine.memory_bytes > 1 << 20);
         assert!(machine.kernel.starts_with("Linux "), "{}", machine.kernel);
         assert_eq!(Machine::here(Path::new("/not/there")).filesystem, UNKNOWN);
-        assert!(!commit().is_empty());
+    }
+
+    /// Not that of a source tree which happens to be there when the program runs.
+    #[test]
+    fn a_program_that_does_not_say_its_commit_has_an_unknown_one() {
+        assert_eq!(commit(), UNKNOWN);
     }
 }

@@ -125,7 +125,7 @@ pub struct Row {
     pub cdf: Vec<(u64, f64)>,
     /// Where it was measured.
     pub machine: Machine,
-    /// The source it was built from.
+    /// The commit that the program was built from.
     pub commit: String,
 }
 
@@ -172,7 +172,7 @@ impl Row {
             values: BTreeMap::new(),
             cdf: Vec::new(),
             machine: machine.clone(),
-            commit: commit(),
+            commit: commit().into(),
         }
     }
 

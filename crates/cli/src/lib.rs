@@ -33,11 +33,22 @@ mod units;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+/// The commit that the program is built from; with `-dirty` behind it if its sources were not as in that
+/// commit, and `unknown` outside of a checkout.
+pub const COMMIT: &str = env!("EVERDRAM_COMMIT");
+
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("EVERDRAM_COMMIT"),
+    ")"
+);
+
 /// A key-value store that answers a write only when it is durable.
 #[derive(Parser)]
 #[command(
     name = "everdram",
-    version,
+    version = VERSION,
     long_about = "A key-value store that answers a write only when it is durable: on persistent memory where there is \
                   some, on ordinary files everywhere else, with the same promise.\n\n\
                   See it survive:   everdram demo\n\
@@ -91,6 +102,7 @@ pub(crate) enum Outcome {
 #[must_use]
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
+    everdram_bench::built_from(COMMIT);
     let result = match arguments.command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),

@@ -111,7 +111,7 @@ fn facts_of(chapters: &[Chapter], made_with: &str) -> Vec<(&'static str, String)
 /// A line for each figure.
 fn summary(chapters: &[Chapter]) -> String {
     let mut text = String::from(
-        "<section><h2>Summary</h2><div class=\"wide\"><table class=\"says\"><thead><tr><th>figure</th><th>shows</th><th>same shape?</th>\
+        "<section><h2>Summary</h2><div class=\"wide\"><table class=\"says summary\"><thead><tr><th>figure</th><th>shows</th><th>same shape?</th>\
          <th>hold</th><th>do not</th><th>not measured</th></tr></thead><tbody>",
     );
     for chapter in chapters {

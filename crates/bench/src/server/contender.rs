@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn versions_are_found_in_what_programs_say() {
         for (text, version) in [
-            ("everdram 0.1.0\n", Some("0.1.0")),
+            ("everdram 0.1.0 (0123456789ab)\n", Some("0.1.0")),
             (
                 "Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.2.1 bits=64",
                 Some("7.0.15"),

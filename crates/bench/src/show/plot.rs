@@ -16,9 +16,11 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Scale, Scale>>;
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// Pixels of a panel of curves; alone in its line it is wider.
+/// Pixels of a panel of curves; alone in its line it is wider. Of bars without a title, which stand between
+/// others and are made to fit.
 const WIDTH: u32 = 470;
 const WIDTH_ALONE: u32 = 790;
+const WIDTH_OF_BARS: u32 = 400;
 const HEIGHT: u32 = 310;
 /// Of a bar, and of what is around bars.
 const BAR: u32 = 24;
@@ -31,10 +33,15 @@ const TITLE: u32 = 54;
 const NOTE_LINE: u32 = 18;
 const LEGEND_LINE: u32 = 22;
 const LETTER: f64 = 7.0;
+/// Around a pair of axes; the last mark of the x axis goes beyond its end. And what both take of the width.
+const MARGIN: u32 = 8;
+const MARGIN_RIGHT: u32 = 18;
+const BESIDE: u32 = MARGIN + MARGIN_RIGHT;
 /// What bars leave of the width for their values.
-const VALUES_SHARE: f64 = 0.3;
+const VALUES_SHARE: f64 = 0.4;
 
-/// Okabe and Ito's colours, which people with any kind of colour vision can tell apart, and grey.
+/// Okabe and Ito's colours, which people with any kind of colour vision can tell apart, and grey. For each
+/// colour of a picture `report/style.css` has another that fits a dark page.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0x00, 0x00, 0x00),
     RGBColor(0x99, 0x99, 0x99),
@@ -46,7 +53,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0x00, 0x9e, 0x73),
 ];
 const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
-const SOFT: RGBColor = RGBColor(0x77, 0x77, 0x77);
+const SOFT: RGBColor = RGBColor(0x6b, 0x6b, 0x6b);
 const GRID: RGBColor = RGBColor(0xe2, 0xe2, 0xe2);
 const BAND: RGBColor = RGBColor(0xf3, 0xf3, 0xf3);
 const LIMIT: RGBColor = COLOURS[2];
@@ -137,13 +144,11 @@ impl Picture {
     pub(crate) fn svg(&self) -> String {
         let columns = self.columns.max(1);
         let rows = self.panels.len().div_ceil(columns);
+        let has_bars = self.panels.iter().any(|panel| !panel.bars.is_empty());
         let width = match columns as u32 {
             // Bars need no width, but a title does.
-            1 if !self.title.is_empty()
-                || self.panels.iter().all(|panel| panel.bars.is_empty()) =>
-            {
-                WIDTH_ALONE
-            }
+            1 if has_bars && self.title.is_empty() => WIDTH_OF_BARS,
+            1 => WIDTH_ALONE,
             columns => columns * WIDTH,
         };
         let legend = self.legend();
@@ -257,12 +262,13 @@ impl Panel {
             let longest = self.bars.iter().map(|bar| bar.label.chars().count()).max();
             left = (longest.unwrap_or(0) as f64 * LETTER) as u32 + 16;
         }
+        x.thin(place.dim_in_pixel().0.saturating_sub(left + BESIDE));
         let (low, high) = (y.range.start, y.range.end);
         let across = x.range.clone();
         let mut builder = ChartBuilder::on(place);
         builder
-            .margin(8)
-            .margin_right(18)
+            .margin(MARGIN)
+            .margin_right(MARGIN_RIGHT)
             .x_label_area_size(if self.x.name.is_empty() { 22 } else { 42 })
             .y_label_area_size(left);
         if !self.title.is_empty() {
@@ -418,6 +424,19 @@ impl Scale {
         };
     }
 
+    /// Leaves out marks whose names have no room beside those before them.
+    fn thin(&mut self, pixels: u32) {
+        let mut free = f64::NEG_INFINITY;
+        for mark in std::mem::take(&mut self.marks) {
+            let middle = f64::from(self.map(&mark.0, (0, pixels as i32)));
+            let half = mark.1.chars().count() as f64 * LETTER / 2.0;
+            if middle - half >= free {
+                free = middle + half;
+                self.marks.push(mark);
+            }
+        }
+    }
+
     /// So many round numbers; of a logarithmic scale powers of ten, and 2 and 5 times these where there is
     /// room.
     fn round(&self, count: usize) -> Vec<f64> {
@@ -541,6 +560,24 @@ mod tests {
                 "{values:?}"
             );
         }
+    }
+
+    #[test]
+    fn marks_without_room_are_left_out() {
+        let axis = Axis {
+            unit: Some(words::time),
+            ..Axis::log("")
+        };
+        let of = |pixels| {
+            let mut scale = scale(&axis, &[100e3, 6e6]);
+            scale.thin(pixels);
+            let marks = scale.marks.into_iter().map(|mark| mark.1);
+            marks.collect::<Vec<String>>().join(", ")
+        };
+        let all = "100 µs, 200 µs, 500 µs, 1 ms, 2 ms, 5 ms";
+        assert_eq!(of(1000), all);
+        assert_eq!(of(200), "100 µs, 500 µs, 2 ms, 5 ms");
+        assert_eq!(of(0), "100 µs");
     }
 
     #[test]

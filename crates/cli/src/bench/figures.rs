@@ -108,7 +108,7 @@ impl Arguments {
 
     fn made_with(&self) -> MadeWith {
         MadeWith {
-            commit: everdram_bench::commit(),
+            commit: crate::COMMIT.into(),
             quick: self.quick,
             rounds: self.rounds(),
             seed: self.seed,
