@@ -2,14 +2,15 @@
 //! next key.
 //!
 //! ```text
-//!   index line   entry 8 B x 8                                   entry: tag 32 bits | place + 1; 0 = empty
+//!   index line   entry 8 B x 8                            entry: tag 32 bits | place + 1; 0 = empty
 //!   record       mark 8 B | check 8 B | key | value              key and value padded to whole words
 //!   value        words, each with the number of the next key in its lower half
 //! ```
 //!
-//! Only a record's value says which key comes next, so no call begins before the last one has read its record.
-//! The numbers form one random cycle through all keys. A chain hashes the key, searches one index line and
-//! compares the record's key, as any store must. It has no locks, versions, readers to wait for or growth.
+//! Only a record's value says which key comes next, so no call begins before the last one has read its
+//! record. The numbers form one random cycle through all keys. A chain hashes the key, searches one line of the
+//! index and compares the record's key, as any store must. It has no locks, versions or growth, and waits for
+//! no reader.
 //!
 //! On x86 a fence holds back stores, not the loads of the next call: in a chain as in a store.
 
