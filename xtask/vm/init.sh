@@ -3,7 +3,8 @@
 #
 #   everdram.do=hello   says so and turns itself off
 #   everdram.do=steps   runs /steps, a line each: name|seconds|command; says how each ended; turns itself off
-#   everdram.do=serve   checks the pool, then serves it on the channel `door` until that closes
+#   everdram.do=serve   checks the pool, then serves it on the channel `door` until that closes; with
+#                       everdram.fabric=yes also over soft-RoCE, to writers here that say what was acknowledged
 #
 # The first NVDIMM becomes fsdax with ext4 under /mnt/pmem, the second devdax. Both are made on the first boot
 # and found again on later ones: what is on them after the power was cut is the point. Lines that start with
@@ -37,6 +38,14 @@ for module in $(cat /modules); do
     insmod "$module" || echo "module $module was refused"
 done
 ip link set lo up
+# Soft-RoCE for the steps over a fabric, on a network that leads nowhere. Where the machine's name has no address,
+# libfabric does not list provider verbs.
+if [ -x /usr/bin/rdma ]; then
+    hostname everdram
+    printf '127.0.0.1 localhost\n10.77.0.1 everdram\n' >/etc/hosts
+    { ip link add dum0 type dummy && ip addr add 10.77.0.1/24 dev dum0 && ip link set dum0 up &&
+        rdma link add rxe0 type rxe netdev dum0; } >/tmp/roce 2>&1 || echo "@@ no soft-RoCE: $(tr '\n' ' ' </tmp/roce)"
+fi
 
 if [ "$(word fresh)" = yes ]; then
     ndctl create-namespace -f -e namespace0.0 -m fsdax -M mem --no-autolabel >/tmp/ndctl 2>&1 || { cat /tmp/ndctl; fail "no fsdax namespace"; }
@@ -56,6 +65,17 @@ run_steps() {
     done </steps
 }
 
+# Puts values over soft-RoCE, each under a key of its own: with its request, or into memory of the pool.
+write_over_fabric() {
+    number=$(date +%s)000$1
+    while :; do
+        number=$((number + 10))
+        length=$((number % 3 * 30000 + 100))
+        everdram remote verbs://10.77.0.1:7700 put "remote:$number" "$(printf "%0${length}d" "$number")" >/dev/null 2>&1 &&
+            echo "@@ acknowledged $number ."
+    done
+}
+
 serve() {
     pool=$(word pool)
     for port in /sys/class/virtio-ports/*; do
@@ -65,6 +85,11 @@ serve() {
     ip addr add 10.0.2.15/24 dev eth0
     if [ "$(word fresh)" != yes ]; then
         everdram check --json "$pool" || fail "everdram check of $pool"
+    fi
+    if [ "$(word fabric)" = yes ]; then
+        export EVERDRAM_PASSWORD=secret EVERDRAM_FABRIC=verbs://10.77.0.1:7700
+        export EVERDRAM_FABRIC_TRUST_PEERS=true EVERDRAM_FABRIC_LEND_BYTES=16MiB
+        for writer in 1 2 3; do write_over_fabric $writer & done
     fi
     everdram serve --json --until-stdin-closes --bind 10.0.2.15 --allow-open-network \
         --port "$(word port)" --pool "$pool" --medium pmem --engine "$(word engine)" <&3 >&3 || fail "everdram serve ended with $?"

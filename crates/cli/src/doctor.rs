@@ -10,9 +10,10 @@ use everdram::options::Create;
 use everdram::{Durability, Medium, MediumChoice, Options, Session, Store};
 use everdram_fabric::{Bounds, Commit};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -294,6 +295,9 @@ impl Tried {
     fn bounds(&self) -> String {
         match &self.probe.bounds {
             Bounds::Kept => "peers stay inside of their memory".into(),
+            Bounds::ByDevice => "the device refuses what is outside of a peer's memory, but keys of memory can be \
+                                 guessed: serve others only with --fabric-trust-peers"
+                .into(),
             Bounds::Forgeable => {
                 "a peer can write outside of its memory: serve others only with --fabric-trust-peers".into()
             }
@@ -314,11 +318,15 @@ impl Tried {
 fn fabric() -> Result<(String, Vec<Tried>), String> {
     let version = everdram_fabric::version().map_err(|error| error.to_string())?;
     let found = everdram_fabric::providers().map_err(|error| error.to_string())?;
-    let mut names: Vec<String> = found.into_iter().map(|provider| provider.name).collect();
-    names.sort_unstable();
-    names.dedup();
-    let tried = names.into_iter().map(|name| {
-        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    // One address of each; loopback where it serves that.
+    let mut places: BTreeMap<String, Option<IpAddr>> = BTreeMap::new();
+    for provider in found {
+        let place = places.entry(provider.name).or_default();
+        let is_better = place.is_none() || provider.address.is_some_and(|at| at.is_loopback());
+        *place = if is_better { provider.address } else { *place };
+    }
+    let tried = places.into_iter().map(|(name, address)| {
+        let here = SocketAddr::new(address.unwrap_or(Ipv4Addr::LOCALHOST.into()), 0);
         let probe = everdram_fabric::probe(&name, here).map_err(|error| error.to_string())?;
         Ok(Tried { name, probe })
     });

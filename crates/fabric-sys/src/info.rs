@@ -3,11 +3,12 @@
 use crate::abi::{
     Padded, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr,
 };
+use crate::address::Name;
 use crate::constants::*;
 use crate::{Error, Library};
 use core::ffi::{CStr, c_char, c_int};
-use std::ffi::CString;
-use std::net::SocketAddr;
+use std::ffi::{CString, OsStr};
+use std::net::{IpAddr, SocketAddr};
 use std::ptr::{self, NonNull};
 
 /// A provider of connected endpoints on this machine.
@@ -19,6 +20,9 @@ pub struct Provider {
     pub fabric: String,
     /// The domain: a device or an interface of the network.
     pub domain: String,
+    /// An internet address of this machine that it serves, if it says: one of its own for a device, loopback
+    /// where that is among them.
+    pub address: Option<IpAddr>,
     /// Whether a durable write can be had: [`crate::Completion::Durable`].
     pub can_commit: bool,
 }
@@ -38,31 +42,47 @@ fn is_known_to_commit(provider: &str) -> bool {
 /// [`Error::Call`] if the library cannot say; a machine without any gives an empty list.
 pub fn providers(library: &'static Library) -> Result<Vec<Provider>, Error> {
     let mut list: Vec<Provider> = Vec::new();
-    for found in names(ask(library, None, None, Wish::Access))? {
-        if !list.iter().any(|known| {
-            (&known.name, &known.fabric, &known.domain) == (&found.0, &found.1, &found.2)
-        }) {
-            list.push(Provider {
-                name: found.0,
-                fabric: found.1,
-                domain: found.2,
-                can_commit: false,
-            });
+    for offer in offers(library, Wish::Access)? {
+        match list.iter_mut().find(|known| known.is(&offer)) {
+            Some(known) => {
+                let is_loopback = |address: IpAddr| address.is_loopback();
+                if known.address.is_none() || offer.address.is_some_and(is_loopback) {
+                    known.address = offer.address;
+                }
+            }
+            None => list.push(offer),
         }
     }
-    for found in names(ask(library, None, None, Wish::Commit))? {
+    for offer in offers(library, Wish::Commit)? {
         for known in &mut list {
-            let is_same = (&known.name, &known.domain) == (&found.0, &found.2);
+            let is_same = (&known.name, &known.domain) == (&offer.name, &offer.domain);
             known.can_commit |= is_same && is_known_to_commit(&known.name);
         }
     }
     Ok(list)
 }
 
-/// Provider, fabric and domain of each entry; none if no provider fits.
-fn names(asked: Result<Info, Error>) -> Result<Vec<(String, String, String)>, Error> {
-    match asked {
-        Ok(info) => Ok(info.entries().map(|entry| entry.names()).collect()),
+impl Provider {
+    fn is(&self, other: &Provider) -> bool {
+        (&self.name, &self.fabric, &self.domain) == (&other.name, &other.fabric, &other.domain)
+    }
+}
+
+/// What the library offers, address by address; none if no provider fits.
+fn offers(library: &'static Library, wish: Wish) -> Result<Vec<Provider>, Error> {
+    let offer = |entry: Entry<'_>| {
+        let (name, fabric, domain) = entry.names();
+        let address = entry.source().map(|address| address.ip());
+        Provider {
+            name,
+            fabric,
+            domain,
+            address,
+            can_commit: false,
+        }
+    };
+    match ask(library, None, None, wish) {
+        Ok(info) => Ok(info.entries().map(offer).collect()),
         Err(error) if error.code() == Some(FI_ENODATA) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
@@ -84,8 +104,22 @@ enum Wish {
     Commit,
 }
 
+/// Has `verbs` register memory without pinning it.
+const ON_DEMAND: &str = "FI_VERBS_USE_ODP";
+
+/// Whether the library takes a setting for yes, or for nothing that it knows.
+fn is_on(setting: Option<&OsStr>) -> bool {
+    let off = ["", "0", "no", "off", "false"];
+    setting.is_some_and(|set| !off.iter().any(|off| set.eq_ignore_ascii_case(off)))
+}
+
 /// Asks for endpoints of a provider at an address: with durable writes if it offers them, else without.
 pub(crate) fn ask_for(library: &'static Library, provider: &str, end: End) -> Result<Info, Error> {
+    if provider == "verbs" && is_on(std::env::var_os(ON_DEMAND).as_deref()) {
+        let text =
+            format!("{ON_DEMAND} is set; with it soft-RoCE writes to wrong places: unset it");
+        return Err(Error::Unsupported(text));
+    }
     match ask(library, Some(provider), Some(end), Wish::Commit) {
         Err(error) if error.code() == Some(FI_ENODATA) => {
             ask(library, Some(provider), Some(end), Wish::Access)
@@ -305,6 +339,23 @@ impl Entry<'_> {
         unsafe { (*self.raw.as_ptr()).fabric_attr }
     }
 
+    /// The address of this machine that the offer is for, if it has one of the internet.
+    fn source(&self) -> Option<SocketAddr> {
+        // SAFETY: the entry is one of a live list.
+        let at = unsafe { (*self.raw.as_ptr()).src_addr };
+        // SAFETY: as above.
+        let bytes = unsafe { (*self.raw.as_ptr()).src_addrlen };
+        if at.is_null() {
+            return None;
+        }
+        let mut name = Name::room();
+        let bytes = bytes.min(size_of::<Name>());
+        // SAFETY: an entry's address has as many bytes as it says and lives as long as it; a name has room
+        // for them, and is made of numbers, for which any bytes are values.
+        unsafe { ptr::copy_nonoverlapping(at.cast::<u8>(), (&raw mut name).cast(), bytes) };
+        name.address()
+    }
+
     /// What the provider wants of registrations.
     pub(crate) fn mr_mode(&self) -> c_int {
         part!(self, domain_attr.mr_mode, 0)
@@ -373,6 +424,14 @@ mod tests {
 
     fn op_flags(info: &Info) -> u64 {
         part!(info.first(), tx_attr.op_flags, 0)
+    }
+
+    #[test]
+    fn a_setting_is_on_unless_it_says_no() {
+        assert!(!is_on(None));
+        for (setting, expected) in [("0", false), ("No", false), ("1", true), ("yes", true)] {
+            assert_eq!(is_on(Some(OsStr::new(setting))), expected, "{setting}");
+        }
     }
 
     #[test]

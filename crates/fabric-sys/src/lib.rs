@@ -4,8 +4,8 @@
 //! [`Listener`] hears requests to connect; a [`Port`] is one end with all its connections, for one thread. A
 //! connection carries messages, in their order, and one-sided writes and reads of memory that the other end
 //! exposes: of its own, or a window of a pool. A write may ask to be durable when it completes, where the
-//! provider is known to see to that ([`Port::can_commit`]). Provider `tcp` works everywhere; `verbs` is
-//! written by the book. [`probe`] tries a provider out.
+//! provider is known to see to that ([`Port::can_commit`]). Provider `tcp` works everywhere; `verbs` was
+//! seen on soft-RoCE. [`probe`] tries a provider out.
 //!
 //! ```
 //! use everdram_fabric_sys::{Event, Listener, Port, Sizes, library};

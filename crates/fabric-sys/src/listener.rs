@@ -100,7 +100,7 @@ pub(crate) fn milliseconds(duration: Duration) -> i32 {
 impl Incoming {
     /// What the peer sent along with its request, if the provider carries it to its end.
     ///
-    /// A provider may add zeros: verbs always delivers its full 56 bytes.
+    /// A provider may add zeros: verbs of some releases delivers its full 56 bytes.
     pub fn parameter(&self) -> &[u8] {
         &self.parameter
     }

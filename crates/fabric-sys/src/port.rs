@@ -208,7 +208,7 @@ impl Port {
     }
 
     /// Connects to an address, and posts so many receive buffers first. [`Event::Opened`] or
-    /// [`Event::Closed`] follows. The parameter goes with the request: 56 bytes at most with verbs, 256 with
+    /// [`Event::Closed`] follows. The parameter goes with the request: 55 bytes at most with verbs, 256 with
     /// tcp.
     ///
     /// # Errors

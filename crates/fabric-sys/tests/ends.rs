@@ -1,4 +1,4 @@
-//! Ports over 127.0.0.1: what is told when connections end, and what is left behind.
+//! Ports of this machine: what is told when connections end, and what is left behind.
 //!
 //! Without the library every test says so and passes.
 
@@ -190,6 +190,41 @@ fn a_wrong_key_ends_the_connection_and_writes_nothing() {
         let (address, key) = take.recv_timeout(PATIENCE).unwrap();
         side.port
             .write(conn, &[&[9; 4096]], address, key ^ 1, 5, Completion::Sent)
+            .unwrap();
+        loop {
+            match side.next() {
+                Event::Written(..) => {}
+                Event::Closed(closed) => break assert_eq!(closed, conn),
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+}
+
+/// A key is worth nothing at another port, also of the same process.
+#[test]
+fn a_key_of_another_port_opens_nothing() {
+    let (give, take) = channel::<(u64, u64)>();
+    let serve = move |side: &mut Side, conn: Conn| {
+        // Both ports have an area, so that a key that both count up from one would fit.
+        let own = exposed(side, conn, 4096);
+        let library = loaded().expect("it was there");
+        let mut other = Side::new(Port::of(&listen(library), SIZES).unwrap());
+        let areas = [0; 3].map(|_| exposed(&mut other, conn, 4096));
+        give.send((areas[2].address, areas[2].key)).unwrap();
+        side.closed(conn);
+        let mut copy = vec![1; 4096];
+        for area in &areas {
+            other.port.read_area(area, 0, &mut copy).unwrap();
+            assert_eq!(copy, vec![0; 4096]);
+        }
+        side.port.read_area(&own, 0, &mut copy).unwrap();
+        assert_eq!(copy, vec![0; 4096]);
+    };
+    pair(SIZES, 4, serve, |side, conn| {
+        let (address, key) = take.recv_timeout(PATIENCE).unwrap();
+        side.port
+            .write(conn, &[&[9; 4096]], address, key, 5, Completion::Sent)
             .unwrap();
         loop {
             match side.next() {

@@ -1,4 +1,4 @@
-//! Ports over 127.0.0.1: what arrives, and in which order.
+//! Ports of this machine: what arrives, and in which order.
 //!
 //! Without the library every test says so and passes.
 
@@ -52,7 +52,9 @@ fn the_parameter_arrives_with_the_request() {
     assert!(listener.wait(Duration::from_millis(1)).unwrap().is_none());
     let address = listener.local_address();
     let mut port = Port::connecting(library, &provider(), address, SIZES).unwrap();
-    for parameter in [&b"0123456789abcdef"[..], b"", &[7; 256]] {
+    // Some releases of `verbs` fill it with zeros; 1.17 puts its length in front, which takes a byte of 56.
+    let longest = if provider() == "verbs" { 55 } else { 256 };
+    for parameter in [&b"0123456789abcdef"[..], b"", &[7; 256][..longest]] {
         port.connect(address, parameter, 1).unwrap();
         // The connecting end has to be in its port for the request to leave.
         let until = Instant::now() + PATIENCE;
@@ -63,7 +65,11 @@ fn the_parameter_arrives_with_the_request() {
             }
             assert!(Instant::now() < until);
         };
-        assert_eq!(incoming.parameter(), parameter);
+        let mut expected = parameter.to_vec();
+        if provider() == "verbs" {
+            expected.resize(incoming.parameter().len().max(parameter.len()), 0);
+        }
+        assert_eq!(incoming.parameter(), expected);
     }
 }
 

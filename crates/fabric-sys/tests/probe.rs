@@ -1,16 +1,19 @@
-//! The probes of a provider, over 127.0.0.1.
+//! The probes of a provider, over 127.0.0.1 or what `EVERDRAM_TEST_FABRIC` names.
 //!
 //! Without the library every test says so and passes.
 
 mod support;
 
-use everdram_fabric_sys::{Bounds, Commit, probe};
+use everdram_fabric_sys::{Bounds, Commit, probe, providers};
 use std::time::{Duration, Instant};
-use support::loaded;
+use support::{is_other_than_tcp, loaded, place};
 
 #[test]
 fn tcp_commits_and_its_bounds_are_known() {
     let Some(library) = loaded() else { return };
+    if is_other_than_tcp("what it does is known") {
+        return;
+    }
     let begun = Instant::now();
     let found = probe(library, "tcp", "127.0.0.1:0".parse().unwrap());
     println!(
@@ -34,6 +37,32 @@ fn tcp_commits_and_its_bounds_are_known() {
     if library.version() == (1, 17) {
         assert_eq!(found.bounds, Bounds::Forgeable, "libfabric 12826");
     }
+}
+
+/// The device keeps peers inside; nothing makes durable what completes.
+#[test]
+fn verbs_commits_nothing_and_its_device_keeps_bounds() {
+    let Some(library) = loaded() else { return };
+    let (provider, address) = place();
+    if provider != "verbs" {
+        return println!("skipped: no device for `verbs` is named");
+    }
+    let begun = Instant::now();
+    let found = probe(library, &provider, address);
+    println!("{found:#?} in {:?}", begun.elapsed());
+    assert_eq!(found.commit, Commit::NotOffered);
+    assert_eq!(found.bounds, Bounds::ByDevice);
+    let list = providers(library).unwrap();
+    let mut listed = list.iter().filter(|known| known.name == provider);
+    assert!(
+        listed.any(|known| known.address == Some(address.ip())),
+        "{list:#?}"
+    );
+    assert!(
+        !list
+            .iter()
+            .any(|known| known.name == provider && known.can_commit)
+    );
 }
 
 #[test]

@@ -14,8 +14,9 @@ use std::process::Command;
 const NEWEST: &str = "linux-image-amd64";
 
 /// Modules by purpose: NVDIMMs and DAX (virtio-pmem, which must not be taken for persistent memory), ext4 and
-/// its checksums, the channel `door`, the network. A module that is built into the kernel is skipped.
-const WANTED: [&str; 12] = [
+/// its checksums, the channel `door`, the network; soft-RoCE and its checksum, the doors of programs to it, a
+/// network for it that leads nowhere. A module that is built into the kernel is skipped.
+const WANTED: [&str; 17] = [
     "nfit",
     "nd_pmem",
     "dax_pmem",
@@ -28,6 +29,11 @@ const WANTED: [&str; 12] = [
     "virtio_console",
     "virtio_net",
     "virtio_pmem",
+    "crc32_generic",
+    "rdma_rxe",
+    "ib_uverbs",
+    "rdma_ucm",
+    "dummy",
 ];
 
 /// A kernel in the cache.

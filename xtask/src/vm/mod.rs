@@ -6,6 +6,7 @@
 //! acknowledged writes. `docs/testing.md` says what this proves and what it does not: an emulated NVDIMM has
 //! no caches that lose lines.
 
+mod fabric;
 mod host;
 mod image;
 mod kernel;
@@ -15,6 +16,7 @@ mod power;
 mod programs;
 mod steps;
 
+use fabric::Fabric;
 pub(crate) use host::has;
 use image::Image;
 use kernel::Kernel;
@@ -108,16 +110,21 @@ fn print(items: &[Item]) -> Outcome {
 fn run_with(scope: Scope, kernel: &Kernel, items: &mut Vec<Item>) -> Result<(), String> {
     let programs = Programs::build(scope == Scope::Full)?;
     let end = Instant::now() + scope.time();
-    let small = write_archive("archive", kernel, &programs, None)?;
+    let small = write_archive("archive", kernel, &programs, None, None)?;
     let accelerator = Accelerator::find(kernel, &small)?;
-    for boot in plan::boots(scope) {
+    let fabric = Fabric::find();
+    for mut boot in plan::boots(scope) {
         println!("\n== {} ({accelerator:?})", boot.name);
         if let Err(why) = time_left(end, scope) {
             let left_out = |step: &Step| Item::new(&step.name, Verdict::LeftOut, why.clone(), 0);
             items.extend(boot.steps.iter().map(left_out));
             continue;
         }
-        let archive = write_archive("archive-with-tests", kernel, &programs, Some(&boot.steps))?;
+        if let Err(why) = &fabric {
+            items.extend(steps::leave_out_fabric(&mut boot.steps, why));
+        }
+        let (name, fabric) = ("archive-with-tests", fabric.as_ref().ok());
+        let archive = write_archive(name, kernel, &programs, fabric, Some(&boot.steps))?;
         let mut machine = Machine::new("steps", kernel, &archive, accelerator)?;
         machine.caches_persist = boot.caches_persist;
         let found = run_steps(&machine, &boot.steps, end);
@@ -133,7 +140,18 @@ fn run_with(scope: Scope, kernel: &Kernel, items: &mut Vec<Item>) -> Result<(), 
                 continue;
             }
         }
-        let machine = Machine::new("power", kernel, &small, accelerator)?;
+        let archive = match (&fabric, campaign.over_fabric) {
+            (_, false) => small.clone(),
+            (Ok(fabric), true) => {
+                write_archive("archive-with-fabric", kernel, &programs, Some(fabric), None)?
+            }
+            (Err(why), true) => {
+                let why = why.clone();
+                items.push(Item::new(campaign.name, Verdict::LeftOut, why, 0));
+                continue;
+            }
+        };
+        let machine = Machine::new("power", kernel, &archive, accelerator)?;
         let item = campaign.run(&machine, programs.test("power")?);
         machine.discard(item.verdict == Verdict::Failed);
         items.push(item);
@@ -181,6 +199,7 @@ fn write_archive(
     name: &str,
     kernel: &Kernel,
     programs: &Programs,
+    fabric: Option<&Fabric>,
     steps: Option<&[Step]>,
 ) -> Result<PathBuf, String> {
     let mut image = Image::default();
@@ -197,6 +216,9 @@ fn write_archive(
     image.program("/usr/bin/ndctl", &host::find("ndctl")?)?;
     image.program("/usr/sbin/mkfs.ext4", &host::find("mkfs.ext4")?)?;
     image.program("/usr/bin/everdram", &programs.everdram)?;
+    if let Some(fabric) = fabric {
+        fabric.add_to(&mut image)?;
+    }
     if let Some(steps) = steps {
         image.file("/steps", steps::script(steps).as_bytes());
         // The kill loop looks for the program that was built with it, and finds the tested one here.

@@ -1,5 +1,6 @@
 //! The steps, and their limits.
 
+use super::fabric::ADDRESS;
 use super::power::Campaign;
 use super::steps::Step;
 use std::time::Duration;
@@ -12,7 +13,7 @@ const VIRTIO_DEVICE: &str = "/dev/pmem2";
 const VIRTIO: &str = "/mnt/virtio";
 
 /// The test binaries that the steps name.
-pub(crate) const TESTS: [&str; 7] = [
+pub(crate) const TESTS: [&str; 13] = [
     "media",
     "pool",
     "growth",
@@ -20,6 +21,12 @@ pub(crate) const TESTS: [&str; 7] = [
     "contract",
     "regressions",
     "pmem",
+    "loopback",
+    "ends",
+    "windows",
+    "probe",
+    "libfabric",
+    "fabric_kill",
 ];
 
 /// How much to run.
@@ -35,7 +42,7 @@ impl Scope {
     /// Time for all machines together, without the build: CI has built the tests already.
     pub(crate) fn time(self) -> Duration {
         Duration::from_secs(match self {
-            Scope::Quick => 270,
+            Scope::Quick => 310,
             Scope::Full => 7200,
         })
     }
@@ -102,6 +109,7 @@ fn steps(scope: Scope) -> Vec<Step> {
     let look =
         format!("everdram inspect --json {DAX_DEVICE} && everdram check --json {DAX_DEVICE}");
     steps.push(Step::new("inspect and check, devdax", 60, look));
+    steps.extend(over_verbs(scope));
     if scope == Scope::Full {
         for binary in ["pool", "growth", "view"] {
             let name = format!("{binary} tests in a DAX directory");
@@ -110,6 +118,50 @@ fn steps(scope: Scope) -> Vec<Step> {
         }
     }
     steps
+}
+
+/// The door over libfabric's provider `verbs`, on soft-RoCE: what doctor says of it; hostile peers, whom the
+/// device refuses; the contract of the door and the kill loop with remote writers, on persistent memory.
+fn over_verbs(scope: Scope) -> Vec<Step> {
+    let wanted = "provider verbs .*no durable writes.*the device refuses";
+    let ask = ask_doctor(&format!("--fabric {DAX_DIRECTORY}"), wanted);
+    let run = |binary: &str, place: Option<&str>, more: &str| {
+        let place = place.map_or("TMPDIR=/dev/shm".to_owned(), |place| {
+            format!("TMPDIR={DAX_DIRECTORY} EVERDRAM_TEST_PMEM={place}")
+        });
+        let door = format!("EVERDRAM_TEST_FABRIC=verbs://{ADDRESS}:0");
+        format!("{door} {place} /tests/{binary} --test-threads 1 {more}")
+    };
+    let step = |name: &str, command| Step::new(name, step_max(scope), command);
+    // It takes what ten thousand messages take, one after the other.
+    let slow = "--skip ten_thousand";
+    let ports = ["probe", "ends", "loopback"].map(|binary| run(binary, None, slow));
+    let kills = format!("EVERDRAM_KILLS={} ", scope.pick(3, 30));
+    let kill_loop = |place| kills.clone() + &run("fabric_kill", Some(place), "--nocapture");
+    let mut steps = vec![
+        Step::new("doctor, verbs", 60, ask),
+        step(
+            "hostile peers over verbs, devdax",
+            run("windows", Some(DAX_DEVICE), ""),
+        ),
+        step("kill loop over verbs, devdax", kill_loop(DAX_DEVICE)),
+    ];
+    if scope == Scope::Full {
+        // The kernel lets nobody pin its files.
+        let long_values = run("libfabric", Some(DAX_DIRECTORY), "long_values");
+        steps.push(step("long values over verbs, fsdax", long_values));
+        steps.push(step("ports over verbs", ports.join(" && ")));
+        steps.push(step("door over verbs, memory", run("libfabric", None, "")));
+        steps.push(step(
+            "door over verbs, devdax",
+            run("libfabric", Some(DAX_DEVICE), ""),
+        ));
+        steps.push(step(
+            "kill loop over verbs, fsdax",
+            kill_loop(DAX_DIRECTORY),
+        ));
+    }
+    steps.into_iter().map(Step::over_fabric).collect()
 }
 
 fn steps_with_persistent_caches() -> Vec<Step> {
@@ -199,6 +251,7 @@ pub(crate) fn campaigns(scope: Scope) -> Vec<Campaign> {
         engine,
         pool,
         cuts,
+        over_fabric: false,
         forgets,
         limit,
     };
@@ -241,6 +294,27 @@ pub(crate) fn campaigns(scope: Scope) -> Vec<Campaign> {
             1,
             true,
         ));
+        campaigns.push(Campaign {
+            over_fabric: true,
+            ..campaign(
+                "power cuts over verbs, devdax",
+                "viper",
+                DAX_DEVICE,
+                10,
+                false,
+            )
+        });
+        // A device keeps its pool when it becomes devdax again.
+        campaigns.push(Campaign {
+            over_fabric: true,
+            ..campaign(
+                "the same, fsdax, all lost: must be seen",
+                "viper",
+                pool,
+                1,
+                true,
+            )
+        });
     }
     campaigns
 }

@@ -29,6 +29,9 @@ pub(crate) struct Campaign {
     /// The pool's path in the guest.
     pub(crate) pool: &'static str,
     pub(crate) cuts: u64,
+    /// The load is that of writers in the machine, over soft-RoCE, which tell on its console what was
+    /// acknowledged. Otherwise it comes from the judge, over RESP.
+    pub(crate) over_fabric: bool,
     /// Makes the NVDIMMs anew at each start, so that everything is lost. The judge must report that.
     pub(crate) forgets: bool,
     pub(crate) limit: Duration,
@@ -51,7 +54,7 @@ impl Campaign {
         let switch = self.write_switch(machine)?;
         let mut command = Command::new(judge);
         command
-            .args(["--nocapture", "--test-threads", "1"])
+            .args(["--nocapture", "--exact", self.test()])
             .env("EVERDRAM_POWER_SWITCH", &switch)
             .env("EVERDRAM_POWER_CUTS", self.cuts.to_string())
             .env(
@@ -76,6 +79,14 @@ impl Campaign {
         Ok(())
     }
 
+    /// The judge's test.
+    fn test(&self) -> &'static str {
+        match self.over_fabric {
+            true => "power_cuts_under_remote_writers_lose_nothing",
+            false => "power_cuts_lose_nothing",
+        }
+    }
+
     /// The script in place of `everdram serve`: standard input and output are the guest's channel `door`, and
     /// the console goes to standard error. The first start makes the NVDIMMs' namespaces, later ones find
     /// them.
@@ -85,8 +96,10 @@ impl Campaign {
         let _absent = std::fs::remove_file(&used);
         let port = free_port()?;
         let (pool, engine) = (self.pool, self.engine);
+        let fabric = if self.over_fabric { "yes" } else { "no" };
         let orders = format!(
-            "everdram.do=serve everdram.pool={pool} everdram.engine={engine} everdram.port={port} everdram.fresh="
+            "everdram.do=serve everdram.pool={pool} everdram.engine={engine} everdram.port={port} \
+             everdram.fabric={fabric} everdram.fresh="
         );
         let mut arguments = machine.arguments(&orders);
         arguments.extend(DOOR.split_whitespace().map(str::to_owned));

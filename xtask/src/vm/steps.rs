@@ -7,6 +7,8 @@ pub(crate) struct Step {
     pub(crate) name: String,
     pub(crate) limit: Duration,
     pub(crate) command: String,
+    /// It needs what a [`super::fabric::Fabric`] brings.
+    pub(crate) needs_fabric: bool,
 }
 
 impl Step {
@@ -15,8 +17,23 @@ impl Step {
             name: name.into(),
             limit: Duration::from_secs(seconds),
             command,
+            needs_fabric: false,
         }
     }
+
+    pub(crate) fn over_fabric(self) -> Step {
+        Step {
+            needs_fabric: true,
+            ..self
+        }
+    }
+}
+
+/// Removes the steps that need a fabric, which this machine does not have, for this reason.
+pub(crate) fn leave_out_fabric(steps: &mut Vec<Step>, why: &str) -> Vec<Item> {
+    let left_out = |step: Step| Item::new(&step.name, Verdict::LeftOut, why.to_owned(), 0);
+    let without = steps.extract_if(.., |step| step.needs_fabric);
+    without.map(left_out).collect()
 }
 
 /// The steps in the form that the guest reads.
@@ -211,6 +228,15 @@ mod tests {
         );
         assert_eq!(items[0].remark, "test result: ok. 3 passed; 0 failed");
         assert!(items[1].remark.starts_with("out of time"));
+    }
+
+    #[test]
+    fn steps_without_their_fabric_are_left_out() {
+        let mut steps = vec![step("a"), step("b").over_fabric(), step("c")];
+        let items = leave_out_fabric(&mut steps, "no libfabric1");
+        assert_eq!(script(&steps), "a|3|true\nc|3|true\n");
+        let left_out = Item::new("b", Verdict::LeftOut, "no libfabric1".into(), 0);
+        assert_eq!(items, [left_out]);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Only a record's value says which key comes next, so no call begins before the last one has read its
-//! record. The numbers form one random cycle through all keys. A chain hashes the key, searches one line of the
+//! record. The numbers form one random cycle of all keys. A chain hashes the key, searches one line of the
 //! index and compares the record's key, as any store must. It has no locks, versions or growth, and waits for
 //! no reader.
 //!

@@ -31,6 +31,7 @@ pub(super) fn probe(library: &'static Library, provider: &str, at: SocketAddr) -
     match tried {
         Ok(false) => Bounds::Forgeable,
         Ok(true) if provider == "tcp" => Bounds::Kept,
+        Ok(true) if provider == "verbs" => Bounds::ByDevice,
         Ok(true) => Bounds::Unknown(format!(
             "honest peers are kept inside; nobody here knows how to forge a message of `{provider}`"
         )),

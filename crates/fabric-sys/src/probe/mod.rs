@@ -51,6 +51,10 @@ pub enum Bounds {
     /// What was tried was refused, and no byte outside changed. Not everything was tried: a wrong count of
     /// ranges, for one, would damage the library's own memory where it is not refused (libfabric 12593).
     Kept,
+    /// A write beyond the end was refused, and not by software of this process: the device looks at each.
+    /// But it also chooses the keys of memory, and a stranger who may connect can guess those (Rothenberger
+    /// et al. 2021, ReDMArk).
+    ByDevice,
     /// Bytes outside of the memory changed: whoever may connect can write into this process.
     Forgeable,
     /// It could not be found out, and why.

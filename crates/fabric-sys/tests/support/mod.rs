@@ -1,8 +1,10 @@
-//! Two ports over 127.0.0.1, for the tests of this crate. Not every test file uses all of it.
+//! Two ports of this machine, for the tests of this crate: over `tcp` and 127.0.0.1, or over what
+//! `EVERDRAM_TEST_FABRIC` names, `verbs://10.77.0.1:0` for example. Not every test file uses all of it.
 #![allow(dead_code, reason = "each test file is a crate of its own")]
 
 use everdram_fabric_sys::{Area, Conn, Event, Library, Listener, Port, Sizes, library};
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,13 +24,30 @@ pub(crate) fn loaded() -> Option<&'static Library> {
     }
 }
 
-/// The provider; `EVERDRAM_TEST_PROVIDER` names another one with internet addresses of this machine.
+/// Provider and address.
+pub(crate) fn place() -> (String, SocketAddr) {
+    let named = std::env::var("EVERDRAM_TEST_FABRIC");
+    let named = named.unwrap_or_else(|_| "tcp://127.0.0.1:0".to_owned());
+    let (provider, address) = named.split_once("://").expect("PROVIDER://ADDRESS:PORT");
+    (provider.to_owned(), address.parse().unwrap())
+}
+
 pub(crate) fn provider() -> String {
-    std::env::var("EVERDRAM_TEST_PROVIDER").unwrap_or_else(|_| "tcp".to_owned())
+    place().0
+}
+
+/// Whether the test is about `tcp` alone and another provider is tested; says so.
+pub(crate) fn is_other_than_tcp(why: &str) -> bool {
+    let is_other = provider() != "tcp";
+    if is_other {
+        println!("skipped over `{}`: {why}", provider());
+    }
+    is_other
 }
 
 pub(crate) fn listen(library: &'static Library) -> Listener {
-    Listener::bind(library, &provider(), "127.0.0.1:0".parse().unwrap()).unwrap()
+    let (provider, address) = place();
+    Listener::bind(library, &provider, address).unwrap()
 }
 
 /// A port and its events, taken one at a time.

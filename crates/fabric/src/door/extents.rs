@@ -1,5 +1,6 @@
 //! Windows over the extents of a pool, one for each, made when somebody needs it.
 
+use crate::link::LinkError;
 use everdram_pm::{Pool, Window};
 use std::sync::Arc;
 
@@ -8,6 +9,8 @@ pub(super) struct Extents {
     pool: Arc<Pool>,
     /// The newest is the last.
     windows: Vec<Arc<Window>>,
+    /// Whether it was said that the fabric does not expose them.
+    is_told: bool,
 }
 
 impl Extents {
@@ -15,6 +18,14 @@ impl Extents {
         Extents {
             pool,
             windows: Vec::new(),
+            is_told: false,
+        }
+    }
+
+    /// The fabric does not expose a window, so values go through the door's memory. Says so once.
+    pub(super) fn refused(&mut self, error: &LinkError) {
+        if !std::mem::replace(&mut self.is_told, true) {
+            tracing::warn!(%error, "the fabric does not expose memory of the pool: values are copied");
         }
     }
 

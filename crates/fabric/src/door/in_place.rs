@@ -99,7 +99,8 @@ impl Reads {
             Some((_, area)) => *area,
             None if readable.areas.len() >= AREAS_MAX => return None,
             None => {
-                let area = link.expose_window(conn, &window, Access::Read).ok()?;
+                let exposed = link.expose_window(conn, &window, Access::Read);
+                let area = exposed.map_err(|error| self.extents.refused(&error)).ok()?;
                 readable.areas.push((index, area));
                 area
             }

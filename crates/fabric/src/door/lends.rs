@@ -74,7 +74,8 @@ impl Lends {
         let (_, window) = self.extents.window(place.offset, bytes)?;
         let from = usize::try_from(place.offset - window.at()).ok()?;
         let part = from..from + bytes as usize;
-        link.expose_part(conn, &window, part, Access::Write).ok()
+        let exposed = link.expose_part(conn, &window, part, Access::Write);
+        exposed.map_err(|error| self.extents.refused(&error)).ok()
     }
 }
 

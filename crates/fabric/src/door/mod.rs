@@ -393,6 +393,7 @@ fn check_bounds(address: &str, place: &libfabric::Place) -> Result<(), StartErro
     };
     let why = match crate::probe(&place.provider, here)?.bounds {
         Bounds::Kept => return Ok(()),
+        Bounds::ByDevice => "lets strangers guess the keys of memory, which the device chooses",
         Bounds::Forgeable => "lets a peer write outside of the memory that it was given",
         Bounds::Unknown(_) => "does not show whether it keeps peers inside of their memory",
     };

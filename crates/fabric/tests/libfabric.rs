@@ -1,5 +1,8 @@
-//! The door over libfabric's provider `tcp`, on loopback. Without libfabric nothing is tested, and the tests
-//! say so.
+//! The door over libfabric: provider `tcp` on loopback, or what `EVERDRAM_TEST_FABRIC` names,
+//! `verbs://10.77.0.1:0` for example. Without libfabric nothing is tested, and the tests say so.
+//!
+//! Stores are on emulated memory; those of one server alone are where `EVERDRAM_TEST_PMEM` says, if it does:
+//! a directory on a DAX file system, or a devdax device, whose pool is erased. Then tests run one at a time.
 
 use everdram::password::Password;
 use everdram::{Medium, MediumChoice, Options, Store};
@@ -8,8 +11,54 @@ use everdram_fabric::{
     VALUE_BYTES_MAX, Way,
 };
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+/// Where doors open.
+fn address() -> String {
+    std::env::var("EVERDRAM_TEST_FABRIC").unwrap_or_else(|_| "tcp://127.0.0.1:0".to_owned())
+}
+
+fn is_tcp() -> bool {
+    address().starts_with("tcp:")
+}
+
+/// Where persistent memory is, if there is any.
+fn pmem() -> Option<PathBuf> {
+    std::env::var_os("EVERDRAM_TEST_PMEM").map(PathBuf::from)
+}
+
+/// Whether clients may be given memory of a pool: `verbs` pins it, and the kernel lets nobody pin a file of a
+/// DAX file system.
+fn is_exposed() -> bool {
+    is_tcp() || !pmem().is_some_and(|place| place.is_dir())
+}
+
+/// Others can reach a door that is not on loopback, so it has a password.
+const PASSWORD: &str = "secret";
+
+fn settings(given: Settings) -> Settings {
+    if is_tcp() {
+        return given;
+    }
+    let password = match given.password.is_set() {
+        true => given.password,
+        false => Password::new(Some(PASSWORD.into())),
+    };
+    Settings {
+        trusts_peers: true,
+        password,
+        ..given
+    }
+}
+
+fn options() -> ClientOptions {
+    ClientOptions {
+        password: (!is_tcp()).then(|| PASSWORD.into()),
+        ..ClientOptions::default()
+    }
+}
 
 struct Fixture {
     store: Store,
@@ -28,17 +77,41 @@ impl Fixture {
         settings: Settings,
         choose: impl FnOnce(&mut Options),
     ) -> Option<Fixture> {
+        let place = pmem().filter(|_| medium == Medium::Emulated);
+        Fixture::at(place, medium, settings, choose)
+    }
+
+    /// On persistent memory, if there is a place for it.
+    fn at(
+        place: Option<PathBuf>,
+        medium: Medium,
+        given: Settings,
+        choose: impl FnOnce(&mut Options),
+    ) -> Option<Fixture> {
         if let Err(reason) = everdram_fabric::version() {
             println!("skipped: {reason}");
             return None;
         }
-        let directory = tempfile::tempdir().unwrap();
+        let directory = match &place {
+            Some(place) if place.is_dir() => tempfile::tempdir_in(place).unwrap(),
+            _ => tempfile::tempdir().unwrap(),
+        };
         let mut options = Options::default();
-        options.medium = MediumChoice::Only(medium);
+        options.medium = MediumChoice::Only(match place {
+            Some(_) => Medium::Pmem,
+            None => medium,
+        });
         options.max_bytes = 256 << 20;
         choose(&mut options);
-        let store = Store::open(directory.path().join("pool"), &options).unwrap();
-        let door = Door::start(&store, "tcp://127.0.0.1:0", settings).unwrap();
+        let pool = match place {
+            Some(device) if !device.is_dir() => {
+                everdram_pm::erase(&device).unwrap();
+                device
+            }
+            _ => directory.path().join("pool"),
+        };
+        let store = Store::open(pool, &options).unwrap();
+        let door = Door::start(&store, &address(), settings(given)).unwrap();
         Some(Fixture {
             store,
             door,
@@ -47,7 +120,7 @@ impl Fixture {
     }
 
     fn client(&self) -> Client {
-        Client::connect(self.door.address(), &ClientOptions::default()).unwrap()
+        Client::connect(self.door.address(), &options()).unwrap()
     }
 }
 
@@ -121,14 +194,15 @@ fn calls_under_way_keep_the_order_of_each_key() {
     }
 }
 
-/// All ways over a landing area. Without an x86 processor `tcp` makes nothing durable, and the door says so.
+/// All ways over a landing area. Without an x86 processor `tcp` makes nothing durable, and `verbs` never
+/// does: the door says so.
 #[test]
 fn values_are_made_durable_by_their_clients() {
     let landing = |options: &mut Options| options.landing_bytes = 16 << 20;
     let fixture = Fixture::with(Medium::Emulated, Settings::default(), landing);
     let Some(fixture) = fixture else { return };
     let mut client = fixture.client();
-    let offers = cfg!(target_arch = "x86_64");
+    let offers = is_tcp() && cfg!(target_arch = "x86_64");
     assert_eq!(
         (client.takes_client_centric(), client.takes_immediate()),
         (offers, offers)
@@ -199,7 +273,7 @@ fn long_values_are_read_where_they_lie() {
         let placed = after.placed - before.placed;
         let requests = after.requests - before.requests;
         // A machine that is busy for a second has the client ask again.
-        assert_eq!(placed > 0, bytes >= 40_000, "{bytes}");
+        assert_eq!(placed > 0, is_exposed() && bytes >= 40_000, "{bytes}");
         assert!(placed != 1 || requests == 1, "{bytes}: {requests} requests");
     }
     // More than the pool had at first.
@@ -221,7 +295,8 @@ fn long_values_are_read_where_they_lie() {
             ended += 1;
         }
     }
-    assert!(fixture.door.stats().placed >= placed + 120);
+    let more = if is_exposed() { 120 } else { 0 };
+    assert!(fixture.door.stats().placed >= placed + more);
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -280,8 +355,9 @@ fn long_values_stay_where_they_are_written() {
         }
     }
     let stats = fixture.door.stats();
-    // What the pool had no room to lend went the other way.
-    assert!(stats.adopted > 100, "{stats:?}");
+    // What the pool had no room to lend went the other way, and all where it cannot be exposed.
+    assert_eq!(stats.adopted > 100, is_exposed(), "{stats:?}");
+    assert!(is_exposed() || stats.adopted == 0, "{stats:?}");
     let mut session = fixture.store.session().unwrap();
     for key in 0..120_u8 {
         let expected = value(bytes(key), key ^ 1);
@@ -365,7 +441,7 @@ fn a_client_that_vanishes_with_a_value_half_written_changes_nothing() {
 #[test]
 fn a_wrong_password_and_no_door_say_so() {
     let settings = Settings {
-        password: Password::new(Some(b"secret".to_vec())),
+        password: Password::new(Some(PASSWORD.into())),
         ..Settings::default()
     };
     let Some(fixture) = Fixture::new(Medium::Emulated, settings) else {
@@ -382,7 +458,7 @@ fn a_wrong_password_and_no_door_say_so() {
     assert!(is_denied, "{refused:?}");
     let address = fixture.door.address().to_owned();
     let options = ClientOptions {
-        password: Some("secret".into()),
+        password: Some(PASSWORD.into()),
         ..ClientOptions::default()
     };
     let mut client = Client::connect(&address, &options).unwrap();
@@ -410,11 +486,11 @@ fn many_idle_clients_are_held_and_let_go() {
 
 /// Servers of a cluster, each with a pool of its own.
 fn cluster_of(count: usize) -> Option<(Vec<Fixture>, Cluster)> {
-    let fixture = || Fixture::new(Medium::Emulated, Settings::default());
+    let fixture = || Fixture::at(None, Medium::Emulated, Settings::default(), |_| ());
     let fixtures: Option<Vec<Fixture>> = (0..count).map(|_| fixture()).collect();
     let fixtures = fixtures?;
     let addresses: Vec<&str> = fixtures.iter().map(|one| one.door.address()).collect();
-    let cluster = Cluster::connect(&addresses, &ClientOptions::default()).unwrap();
+    let cluster = Cluster::connect(&addresses, &options()).unwrap();
     Some((fixtures, cluster))
 }
 
@@ -487,7 +563,7 @@ fn a_server_of_a_cluster_goes_and_comes_back() {
     }
     assert!((1..50).contains(&failed), "{failed}");
     // It is back at its address. Whoever knows its pool may know it by that alone.
-    let door = Door::start(&store, &address, Settings::default()).unwrap();
+    let door = Door::start(&store, &address, settings(Settings::default())).unwrap();
     let until = Instant::now() + Duration::from_secs(60);
     for number in 0..50_u8 {
         let found = loop {
@@ -509,11 +585,9 @@ fn a_server_of_a_cluster_goes_and_comes_back() {
     let named: Vec<String> = (cluster.servers().iter())
         .map(|server| format!("{}#{}", server.address(), server.pool()))
         .collect();
-    let unnamed = Cluster::connect(&[address.as_str()], &ClientOptions::default()).err();
+    let unnamed = Cluster::connect(&[address.as_str()], &options()).err();
     assert!(unnamed.is_some(), "nobody is there");
-    let mut client = Cluster::connect(&named, &ClientOptions::default())
-        .unwrap()
-        .client();
+    let mut client = Cluster::connect(&named, &options()).unwrap().client();
     for number in 0..50_u8 {
         let is_gone = gone(cluster.server_of(&[number]));
         assert_eq!(client.get(&[number]).is_err(), is_gone);
