@@ -349,8 +349,9 @@ fn an_idle_port_sleeps() {
     pair(SIZES, 4, serve, |side, _| {
         let before = ticks();
         assert!(side.within(Duration::from_secs(2)).is_none());
+        // One that spins has 200; an emulated processor takes a few for twenty looks.
         assert!(
-            ticks() - before <= 2,
+            ticks() - before <= 10,
             "{} ticks of 10 ms in 2 s",
             ticks() - before
         );
