@@ -5,12 +5,14 @@
 //! They hold no lock while they wait and keep only weak references, so they do not keep an engine alive.
 //! Correctness does not need them.
 
+use super::below::give_way;
 use super::below::load::load_some;
 use super::check::describe;
 use super::checkpoint::verify::verify_some;
 use super::compaction::Step;
 use super::session::ViperSession;
 use super::{Viper, checkpoint};
+use crate::concurrency::seam::few;
 use crate::engine::Recovered;
 use crate::engine::backend::Backend;
 use crate::engine::damage::Damage;
@@ -29,6 +31,9 @@ const QUIET: Duration = Duration::from_secs(1);
 const SWEEP: usize = 256;
 /// Expired keys in one step from which on the sweep continues at once.
 const SWEEP_AGAIN: usize = SWEEP / 4;
+
+/// Rests before a checkpoint while others make room, at most: a tenth of a second.
+const CHECKPOINT_PATIENCE: usize = 200;
 
 /// The state of the thread that maintains space.
 struct SpaceKeeper {
@@ -125,6 +130,7 @@ fn keep(viper: &Arc<Viper>) -> Result<(), Error> {
                 return Ok(());
             }
         }
+        give_way(viper, &mut few!(CHECKPOINT_PATIENCE));
     }
     checkpoint::write_if_due(viper)
 }

@@ -8,6 +8,7 @@ use super::evict::Victim;
 use super::{Below, Purpose};
 use crate::aof::{Order, Worth, is_below};
 use crate::concurrency::seam::few;
+use crate::concurrency::stripes::Backoff;
 use crate::engine::backend::Backend;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
@@ -20,6 +21,13 @@ const REWRITTEN: f64 = 0.05;
 const SHORT: f64 = 1.0 / 256.0;
 /// Bytes of keys and values that are appended again before a sync.
 const BATCH_BYTES: usize = 1 << 20;
+
+/// Entries that are read between two looks at whether others make room.
+const READ: usize = 64;
+/// Rests of the cleaning of a segment while others make room, at most: half a second.
+const PATIENCE: usize = 1000;
+/// So much more of the log is garbage than may be, and cleaning does not wait for others any more.
+const BEHIND: f64 = 1.25;
 
 /// An entry that may still count.
 struct Kept {
@@ -58,7 +66,11 @@ impl Below {
             return Ok(false);
         }
         viper.healthy()?;
-        let kept = self.kept_of(viper, session, number)?;
+        let mut patience = match worth {
+            Worth::All(most) if !self.is_behind(most) => few!(PATIENCE),
+            _ => 0,
+        };
+        let kept = self.kept_of(viper, session, number, &mut patience)?;
         // Between two batches others may append: writers wait for room.
         let (mut rest, most) = (kept.as_slice(), few!(BATCH_BYTES));
         while !rest.is_empty() {
@@ -69,6 +81,7 @@ impl Below {
             };
             let count = rest.iter().position(is_beyond).unwrap_or(rest.len());
             let (batch, later) = rest.split_at(count.max(1));
+            give_way(viper, &mut patience);
             self.append_again(viper, session, batch)?;
             rest = later;
         }
@@ -128,17 +141,28 @@ impl Below {
         }
     }
 
+    /// Whether much more of the log is garbage than `most`, a share of its bytes.
+    pub(super) fn is_behind(&self, most: f64) -> bool {
+        let (bytes, stale, _) = self.log.use_of();
+        stale as f64 > bytes as f64 * most * BEHIND
+    }
+
     /// The entries of a segment that may count: those to which the index leads, and removals.
     fn kept_of(
         &self,
         viper: &Viper,
         session: &ViperSession,
         number: u64,
+        patience: &mut usize,
     ) -> Result<Vec<Kept>, Error> {
         let is_oldest = self.log.is_oldest(number);
         let floor = viper.floor();
-        let mut kept = Vec::new();
+        let (mut kept, mut entries) = (Vec::new(), 0_usize);
         self.log.replay(number, &mut |read| {
+            if entries.is_multiple_of(few!(READ)) {
+                give_way(viper, patience);
+            }
+            entries += 1;
             let hash = viper.hash(read.key());
             let counts = match (read.value(), read.location) {
                 _ if read.entry.order.0 <= floor => false,
@@ -205,5 +229,14 @@ impl Below {
             Ok(()) => batch.finish(viper, session).map(drop),
             Err(error) => Err(batch.give_up(viper, session, error)),
         }
+    }
+}
+
+/// Waits while somebody makes room. That is work for the same disk, and it has writers to wait for it: where
+/// there are few processors, two threads that work for the log take one from a writer, for milliseconds.
+pub(in crate::viper) fn give_way(viper: &Viper, patience: &mut usize) {
+    while *patience > 0 && viper.is_making_room() && !viper.keeper.is_stopping() {
+        *patience -= 1;
+        Backoff::rest();
     }
 }

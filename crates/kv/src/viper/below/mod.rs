@@ -36,6 +36,7 @@ mod salvage;
 mod tests;
 
 pub(super) use ages::Ages;
+pub(super) use clean::give_way;
 pub(super) use evict::{Batch, Victim};
 
 use super::record::Record;

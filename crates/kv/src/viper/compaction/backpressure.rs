@@ -51,6 +51,11 @@ impl Viper {
         self.space.blocks.free_count() < self.reserve()
     }
 
+    /// Whether somebody refills the reserve.
+    pub(in crate::viper) fn is_making_room(&self) -> bool {
+        self.wants_room() && self.compaction.compactor.is_locked()
+    }
+
     /// Whether writers help to refill the reserve.
     pub(in crate::viper) fn is_short_of_room(&self) -> bool {
         self.space.blocks.free_count() < self.reserve() / 2

@@ -1,6 +1,8 @@
 //! What leaves the pool, what stays there, what comes back.
 
 use super::*;
+use crate::aof::Worth;
+use crate::viper::below::clean::give_way;
 
 /// A key that is overwritten in the pool is in use like one that is read there; one that was written once
 /// leaves with its block.
@@ -338,4 +340,41 @@ fn what_has_expired_gives_its_room_back_without_reads() {
         let found = user.get(&number.to_le_bytes(), &mut Vec::new()).unwrap();
         assert_eq!(found.is_none(), number % 20 < 13, "key {number}");
     }
+}
+
+/// Nobody ends what makes room here, so cleaning has to go on in the end.
+#[test]
+fn cleaning_waits_while_others_make_room_but_not_for_ever() {
+    let directory = TempDir::new_in("/dev/shm").unwrap();
+    let viper = over(&directory.path().join("pool"), Loading::AtOpen);
+    let below = viper.below.as_ref().unwrap();
+    let mut user = ViperSession::of_user(Arc::clone(&viper)).unwrap();
+    let left = |patience: usize| {
+        let mut patience = patience;
+        give_way(&viper, &mut patience);
+        patience
+    };
+    let compactor = viper.compactor();
+    assert_eq!(left(3), 3, "no room is wanted");
+    drop(compactor);
+    let mut number = 0_u32;
+    while below.log.use_of().0 < 4 << 20 || !viper.wants_room() {
+        number += 1;
+        let key = (number % 9_000).to_le_bytes();
+        user.put(&key, &[7; 400], 0).unwrap();
+        let _ticket = user.commit().unwrap();
+    }
+    assert_eq!(left(3), 3, "nobody makes room");
+    let compactor = viper.compactor();
+    assert_eq!(left(3), 0, "it did not wait");
+    let (bytes, stale, _) = below.log.use_of();
+    let share = stale as f64 / bytes as f64;
+    assert!(below.is_behind(share / 1.3) && !below.is_behind(share / 1.2));
+    let (mut session, now) = (
+        ViperSession::new(Arc::clone(&viper)).unwrap(),
+        viper.now_ms(),
+    );
+    let worth = Worth::All(share * 0.9);
+    assert!(below.clean(&viper, &mut session, worth, now).unwrap());
+    drop(compactor);
 }
