@@ -24,7 +24,7 @@
 
 use super::Index;
 use super::entry::{BUCKET_ENTRIES, Entry, Location};
-use super::growth::Draft;
+use super::growth::{Draft, ROOM_PAGE_ENTRIES};
 use super::hash::KeyHash;
 use super::line::Segment;
 use super::shape::PAGE_BUCKETS;
@@ -91,13 +91,16 @@ impl Index {
     }
 
     /// Prepares to restore a copy with these segments. The index does not change before
-    /// [`Restoring::finish`]. `None`: the words do not describe a whole index.
-    pub(crate) fn restore(&self, segments: &[u64]) -> Option<Restoring<'_>> {
+    /// [`Restoring::finish`]. `None`: the words do not describe a whole index. `refills`: entries that the copy
+    /// lacks come later, until [`Index::is_refilled`]; segments begin with the pages that the copy fills, and
+    /// grow to what they had.
+    pub(crate) fn restore(&self, segments: &[u64], refills: bool) -> Option<Restoring<'_>> {
         let shapes = shapes_of_all(segments)?;
         Some(Restoring {
             index: self,
             made: shapes.iter().map(|_| OnceLock::new()).collect(),
             shapes,
+            refills,
         })
     }
 }
@@ -107,6 +110,7 @@ pub(crate) struct Restoring<'a> {
     index: &'a Index,
     shapes: Vec<Shape>,
     made: Vec<OnceLock<Segment>>,
+    refills: bool,
 }
 
 impl Restoring<'_> {
@@ -122,7 +126,11 @@ impl Restoring<'_> {
         let is_kept = |entry: &Entry| entry.location().is_some_and(&keep);
         let entries = entries.iter().map(|word| Entry(*word).bare());
         let entries: Vec<Entry> = entries.filter(is_kept).collect();
-        for pages in shape.pages..=PAGES_MAX as u32 {
+        let least = match self.refills {
+            true => (entries.len() as u64).div_ceil(ROOM_PAGE_ENTRIES) as u32,
+            false => shape.pages,
+        };
+        for pages in least.clamp(1, shape.pages)..=PAGES_MAX as u32 {
             let shape = Shape { pages, ..shape };
             let Some(draft) = Draft::of(shape, &entries) else {
                 continue;
@@ -168,6 +176,10 @@ impl Restoring<'_> {
         }
         old.iter()
             .for_each(|segment| index.arena.retire(segment.pages));
+        if self.refills {
+            let pages: u32 = self.shapes.iter().map(|shape| shape.pages).sum();
+            index.grow_at_once_to(pages.div_ceil(self.shapes.len().max(1) as u32));
+        }
         true
     }
 }
@@ -260,7 +272,7 @@ mod tests {
         let (segments, words) = copy_of(&original);
         assert_eq!(words.len() as u64, COUNT);
         let (other, slot) = index(Hasher::of(original.hasher.secret()));
-        let restoring = other.restore(&segments).unwrap();
+        let restoring = other.restore(&segments, false).unwrap();
         let (mut kept, mut from) = (0, 0);
         for (number, segment) in segments.iter().enumerate() {
             let end = from + entries_of(*segment) as usize;
@@ -294,6 +306,46 @@ mod tests {
         other.clear(&FOUND).unwrap();
     }
 
+    /// A copy that lacks most entries takes little room at first, and with them as much as before.
+    #[test]
+    fn a_copy_that_lacks_entries_begins_small() {
+        let (original, _) = filled(COUNT);
+        let (segments, words) = copy_of(&original);
+        let (other, _slot) = index(Hasher::of(original.hasher.secret()));
+        let pages = |index: &Index| -> u32 {
+            let segments = index.directory.segments(&index.arena);
+            segments.iter().map(|segment| segment.shape.pages).sum()
+        };
+        let is_kept = |at: Location| at.get().is_multiple_of(4);
+        let restoring = other.restore(&segments, true).unwrap();
+        let mut from = 0;
+        for (number, segment) in segments.iter().enumerate() {
+            let end = from + entries_of(*segment) as usize;
+            restoring.fill(number, &words[from..end], is_kept).unwrap();
+            from = end;
+        }
+        assert!(restoring.finish());
+        assert!(pages(&other) <= pages(&original).div_ceil(3) + segments.len() as u32);
+        let mut again = rehash_by(|at| other.hash(&at.get().to_le_bytes()));
+        for number in 1..=COUNT {
+            let at = Location::new(number).unwrap();
+            if !is_kept(at) {
+                let hash = other.hash(&number.to_le_bytes());
+                other.insert(hash, at, &mut again, &FOUND).unwrap();
+            }
+        }
+        other.is_refilled();
+        assert!(pages(&other) <= pages(&original) * 11 / 10 + 1);
+        let generations = other.directory.segments(&other.arena);
+        let grown = generations
+            .iter()
+            .map(|segment| u64::from(segment.generation));
+        assert!(
+            grown.sum::<u64>() <= 2 * segments.len() as u64,
+            "grown page by page"
+        );
+    }
+
     /// Full segments that had other entries before fit into the same number of pages again.
     #[test]
     #[cfg_attr(miri, ignore = "thousands of entries in each of many segments")]
@@ -311,7 +363,7 @@ mod tests {
         }
         drop(slot);
         let (segments, words) = copy_of(&original);
-        let restoring = original.restore(&segments).unwrap();
+        let restoring = original.restore(&segments, false).unwrap();
         let mut from = 0;
         for (number, segment) in segments.iter().enumerate() {
             let end = from + entries_of(*segment) as usize;
@@ -327,7 +379,7 @@ mod tests {
     fn words_that_are_no_index_are_refused() {
         let (original, _) = filled(COUNT);
         let (segments, _) = copy_of(&original);
-        let refused = |words: &[u64]| original.restore(words).is_none();
+        let refused = |words: &[u64]| original.restore(words, false).is_none();
         assert!(!refused(&segments));
         assert!(refused(&[]));
         assert!(refused(&segments[1..]));

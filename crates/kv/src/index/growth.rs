@@ -19,6 +19,7 @@ use super::line::Segment;
 use super::shape::PAGE_BUCKETS;
 use super::shape::{DEPTH_MAX, PAGES_MAX, Shape};
 use super::{Index, IndexError, PROBE_BUCKETS};
+use std::sync::atomic::Ordering;
 
 const DRAFT_BUCKETS: usize = PAGES_MAX * PAGE_BUCKETS as usize;
 /// Entries per page of a new half: 80 % of its slots. Fuller segments would soon need the next page, emptier
@@ -26,7 +27,7 @@ const DRAFT_BUCKETS: usize = PAGES_MAX * PAGE_BUCKETS as usize;
 const HALF_PAGE_ENTRIES: usize = PAGE_BUCKETS as usize * BUCKET_ENTRIES * 8 / 10;
 /// Entries per page if their number is known: 82 %, since a segment grows when one part of it is full, at
 /// about 85 %.
-const ROOM_PAGE_ENTRIES: u64 = PAGE_BUCKETS as u64 * BUCKET_ENTRIES as u64 * 82 / 100;
+pub(super) const ROOM_PAGE_ENTRIES: u64 = PAGE_BUCKETS as u64 * BUCKET_ENTRIES as u64 * 82 / 100;
 /// Most directory lines per page ever used. Evenly spread hashes need about a quarter of a line; if the
 /// directory needs more than this, the hashes are not random.
 const LINES_PER_PAGE_MAX: u64 = 16;
@@ -57,7 +58,8 @@ impl Index {
     pub(super) fn grow(&self, hash: KeyHash, rehash: Rehash<'_>) -> Result<(), IndexError> {
         let segment = self.line(hash).segment();
         let mut entries = self.entries_of(&segment);
-        for pages in segment.shape.pages + 1..=PAGES_MAX as u32 {
+        let least = self.pages_least.load(Ordering::Relaxed);
+        for pages in least.max(segment.shape.pages + 1)..=PAGES_MAX as u32 {
             let shape = Shape {
                 pages,
                 ..segment.shape
@@ -167,6 +169,17 @@ impl Index {
                 bucket.fill(words);
             }
         }
+    }
+
+    /// From here on a segment that grows has at least so many pages, until [`Index::is_refilled`].
+    pub(super) fn grow_at_once_to(&self, pages: u32) {
+        self.pages_least
+            .store(pages.min(PAGES_MAX as u32), Ordering::Relaxed);
+    }
+
+    /// Notes that all entries have come that a restored copy lacked.
+    pub(crate) fn is_refilled(&self) {
+        self.pages_least.store(0, Ordering::Relaxed);
     }
 
     /// Makes room for about `entries` in an empty index. No other thread uses it meanwhile. On an error

@@ -78,6 +78,7 @@ use everdram_pm::Ordered;
 use line::{Home, Line};
 use locks::{Held, Locks};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 /// Buckets in which an entry may lie: its home and the next nine. Few searches go past the second, but the
 /// last ones decide how full a segment is when it must grow: 70 % with 4 buckets, 85 % with 10.
@@ -106,6 +107,8 @@ pub(crate) struct Index {
     locks: Locks,
     directory: Directory,
     arena: Arena,
+    /// Pages that a growing segment gets at least, so that one that is filled again grows once.
+    pages_least: AtomicU32,
 }
 
 impl Index {
@@ -123,6 +126,7 @@ impl Index {
             epochs,
             hasher,
             locks: Locks::new(),
+            pages_least: AtomicU32::new(0),
         };
         let empty = index.empty_segments(depth, 1)?;
         index.directory.reset(&index.arena, &empty);

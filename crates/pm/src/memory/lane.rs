@@ -141,36 +141,38 @@ impl TapHandle {
         TapHandle { tap, actor }
     }
 
-    /// Performs an event and reports it; returns the tap's answer, or the event's own.
-    #[inline]
+    /// Has the tap perform an event; returns its answer.
+    #[cold]
+    #[inline(never)]
     #[track_caller]
     fn report(
         &self,
+        tap: &crate::lab::TapRef,
         region: &crate::memory::region::Region,
         event: crate::lab::Event<'_>,
         mut perform: impl FnMut() -> bool,
     ) -> bool {
-        match &self.tap {
-            None => perform(),
-            Some(tap) => {
-                let site = std::panic::Location::caller();
-                let actor = self.actor;
-                let source = crate::lab::Source { actor, site };
-                tap.event(region, source, event, &mut perform)
-            }
-        }
+        let site = std::panic::Location::caller();
+        let actor = self.actor;
+        let source = crate::lab::Source { actor, site };
+        tap.event(region, source, event, &mut perform)
     }
 }
 
-/// Performs an event, and reports it to the lab where there is one.
+/// Performs an event, and reports it to the lab where there is one. Both ways have the event's own code, so that
+/// the one without a tap is what it is in builds without the lab.
 macro_rules! reported {
     ($lane:ident, $event:ident $fields:tt, $perform:expr) => {{
         #[cfg(feature = "lab")]
-        let happened = $lane.tap_handle.report(
-            $lane.pool.region(),
-            crate::lab::Event::$event $fields,
-            || $perform,
-        );
+        let happened = match &$lane.tap_handle.tap {
+            None => $perform,
+            Some(tap) => $lane.tap_handle.report(
+                tap,
+                $lane.pool.region(),
+                crate::lab::Event::$event $fields,
+                || $perform,
+            ),
+        };
         #[cfg(not(feature = "lab"))]
         let happened = $perform;
         happened

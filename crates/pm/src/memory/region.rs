@@ -99,12 +99,20 @@ impl Region {
     }
 
     /// Tells the tap of a read.
-    #[inline]
+    #[inline(always)]
     fn report_load(&self, _at: u64, _bytes: u64) {
         #[cfg(feature = "lab")]
         if let Some(tap) = &self.tap {
-            tap.load(self, _at, _bytes);
+            self.tell_of_load(tap, _at, _bytes);
         }
+    }
+
+    /// Apart, so that what a read needs beside it stays small where there is no tap.
+    #[cfg(feature = "lab")]
+    #[cold]
+    #[inline(never)]
+    fn tell_of_load(&self, tap: &TapRef, at: u64, bytes: u64) {
+        tap.load(self, at, bytes);
     }
 
     /// Writes bytes of an image without reporting a store: a crash decided these bytes, not a program.
@@ -127,12 +135,19 @@ impl Region {
     }
 
     /// Tells the tap of a store before it happens.
-    #[inline]
+    #[inline(always)]
     fn report_store(&self, _at: u64, _bytes: u64) {
         #[cfg(feature = "lab")]
         if let Some(tap) = &self.tap {
-            tap.before_store(self, _at, _bytes);
+            self.tell_of_store(tap, _at, _bytes);
         }
+    }
+
+    #[cfg(feature = "lab")]
+    #[cold]
+    #[inline(never)]
+    fn tell_of_store(&self, tap: &TapRef, at: u64, bytes: u64) {
+        tap.before_store(self, at, bytes);
     }
 
     /// Zeroes the bytes from `from` to the end of the backing.
@@ -190,7 +205,7 @@ impl Region {
     }
 
     /// The word at `at` (a multiple of 8), with acquire ordering.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn load_word(&self, at: u64) -> u64 {
         self.report_load(at, 8);

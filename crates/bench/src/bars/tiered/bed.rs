@@ -47,7 +47,7 @@ pub(super) struct Ground<'a> {
     pub(super) records: u64,
     /// Bytes that a record takes of a pool.
     pub(super) record_bytes: f64,
-    value_bytes: usize,
+    pub(super) value_bytes: usize,
 }
 
 impl<'a> Ground<'a> {

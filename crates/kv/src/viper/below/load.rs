@@ -70,9 +70,10 @@ impl Load {
         self.bytes.progress()
     }
 
-    fn begin(&self, rest: Vec<Part>) {
+    fn begin(&self, rest: Vec<Part>, viper: &Viper) {
         if rest.is_empty() {
             self.covers.write().clear();
+            viper.index.is_refilled();
             return;
         }
         let bytes = rest.iter().map(Part::bytes).sum();
@@ -132,7 +133,7 @@ pub(in crate::viper) fn load_recent(
         Some(damage) => salvage::read(viper, below, damage, &recent)?,
     };
     found.losers.append(&mut outcome.losers);
-    loading.begin(rest);
+    loading.begin(rest, viper);
     Ok(outcome.entered)
 }
 
@@ -173,6 +174,7 @@ pub(in crate::viper) fn load_some(viper: &Arc<Viper>) -> Result<bool, Error> {
     if share.is_empty() {
         loading.covers.write().clear();
         loading.bytes.end();
+        viper.index.is_refilled();
         return Ok(false);
     }
     let outcome = read(viper, below, share).and_then(|outcome| match outcome.losers.first() {

@@ -239,7 +239,10 @@ pub(in crate::viper) fn load(viper: &Viper, found: &Found, threads: usize) -> Op
     if summary.floor != viper.floor.load(Ordering::Acquire) {
         return None;
     }
-    let restoring = viper.index.restore(&found.segments)?;
+    // The copy lacks what is in the log.
+    let restoring = viper
+        .index
+        .restore(&found.segments, viper.below.is_some())?;
     let mut roles = compare_blocks(viper, found, threads);
     let Some((entries, counting)) = fill(&viper.space, found, &restoring, &roles, threads) else {
         restoring.discard();

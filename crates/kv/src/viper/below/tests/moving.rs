@@ -37,6 +37,27 @@ fn what_is_overwritten_stays_and_what_is_written_once_leaves() {
     assert!(twice < 5 && once > 45);
 }
 
+/// Garbage of overwrites is no reason to leave while the pool has room for what is in it.
+#[test]
+fn nothing_leaves_a_pool_with_room_for_everything() {
+    const KEYS: u32 = 2_500;
+    let directory = TempDir::new_in("/dev/shm").unwrap();
+    let store = open(directory.path());
+    let mut session = store.session().unwrap();
+    let mut random = StdRng::seed_from_u64(9);
+    for turn in 0..20 * KEYS {
+        let number = match turn {
+            0..KEYS => turn,
+            _ => random.random_range(0..KEYS),
+        };
+        session.put(&number.to_le_bytes(), &[7; 200]).unwrap();
+    }
+    let stats = store.stats();
+    println!("{:?}", stats.own);
+    assert_eq!(stats.own("evicted_records"), Some(0));
+    assert!(stats.blocks_reclaimed > 100);
+}
+
 #[test]
 fn a_store_larger_than_its_pool_keeps_everything() {
     let directory = TempDir::new_in("/dev/shm").unwrap();
