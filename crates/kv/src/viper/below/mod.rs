@@ -62,6 +62,8 @@ const _: () = assert!(PLACE_AT + HINT_BYTES as u64 <= ROOT_AT + ROOT_BYTES);
 
 /// Share of the pool that may be garbage, beside what is free, before blocks are compacted.
 const GARBAGE_MAX: f64 = 0.02;
+/// Share of the pool, beside what is free, from which on its garbage alone makes room.
+const ROOMY: f64 = 0.4;
 
 /// The tier below.
 pub(super) struct Below {
@@ -403,6 +405,11 @@ impl Below {
     /// makes room instead of eviction. What is unused cannot be hit.
     pub(super) fn unused_max(&self, threshold: f64) -> f64 {
         threshold.min(self.free + GARBAGE_MAX)
+    }
+
+    /// The share of the pool that is free or garbage above which nothing leaves.
+    pub(super) fn roomy(&self) -> f64 {
+        self.free + ROOMY
     }
 
     /// Notes that the record at byte `at` of the pool was read. Whether it is to be written again for that.

@@ -34,8 +34,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Blocks that `reclaim_all` compacts at a time.
 const ROUND: usize = 64;
-/// Share of a pool over a tier below that is free or garbage, from which on nothing leaves.
-const ROOMY: f64 = 0.5;
 /// Waits for readers in a row, at most: some seconds.
 const WAITS_MAX: usize = 20_000;
 /// Times that a refused write makes room by eviction, which others may take.
@@ -230,7 +228,7 @@ fn chosen(viper: &Viper, goal: Goal) -> Vec<u32> {
             let found = victims(&viper.space, goal, most, |block| below.ages.is_trial(block));
             match found.is_empty() {
                 // Unless the pool has room for what is in it: then nothing has to leave.
-                true => victims(&viper.space, goal, ROOMY, |_| false),
+                true => victims(&viper.space, goal, below.roomy(), |_| false),
                 false => found,
             }
         }
