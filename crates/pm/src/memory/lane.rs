@@ -159,8 +159,8 @@ impl TapHandle {
     }
 }
 
-/// Performs an event, and reports it to the lab where there is one. Both ways have the event's own code, so that
-/// the one without a tap is what it is in builds without the lab.
+/// Performs an event, and reports it to the lab where there is one. Both ways have the event's own code, so
+/// that the one without a tap is what it is in builds without the lab.
 macro_rules! reported {
     ($lane:ident, $event:ident $fields:tt, $perform:expr) => {{
         #[cfg(feature = "lab")]
