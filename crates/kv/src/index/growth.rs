@@ -19,7 +19,6 @@ use super::line::Segment;
 use super::shape::PAGE_BUCKETS;
 use super::shape::{DEPTH_MAX, PAGES_MAX, Shape};
 use super::{Index, IndexError, PROBE_BUCKETS};
-use std::sync::atomic::Ordering;
 
 const DRAFT_BUCKETS: usize = PAGES_MAX * PAGE_BUCKETS as usize;
 /// Entries per page of a new half: 80 % of its slots. Fuller segments would soon need the next page, emptier
@@ -58,7 +57,7 @@ impl Index {
     pub(super) fn grow(&self, hash: KeyHash, rehash: Rehash<'_>) -> Result<(), IndexError> {
         let segment = self.line(hash).segment();
         let mut entries = self.entries_of(&segment);
-        let least = self.pages_least.load(Ordering::Relaxed);
+        let least = self.expected(hash);
         for pages in least.max(segment.shape.pages + 1)..=PAGES_MAX as u32 {
             let shape = Shape {
                 pages,
@@ -171,15 +170,29 @@ impl Index {
         }
     }
 
-    /// From here on a segment that grows has at least so many pages, until [`Index::is_refilled`].
-    pub(super) fn grow_at_once_to(&self, pages: u32) {
-        self.pages_least
-            .store(pages.min(PAGES_MAX as u32), Ordering::Relaxed);
+    /// From here on a segment that grows has at once as many pages as the one of these, a whole index in order,
+    /// that had its hashes; until [`Index::is_refilled`].
+    pub(super) fn expect(&self, shapes: &[Shape]) {
+        let mut first = 0_u64;
+        let expected = shapes.iter().map(|shape| {
+            let own = (first, shape.pages);
+            first = first.wrapping_add(1 << (64 - shape.depth));
+            own
+        });
+        *self.expected.write() = expected.collect();
+    }
+
+    /// The pages that a segment with this hash had before.
+    fn expected(&self, hash: KeyHash) -> u32 {
+        let expected = self.expected.read();
+        let behind = expected.partition_point(|(first, _)| *first <= hash.0);
+        let own = behind.checked_sub(1).and_then(|at| expected.get(at));
+        own.map_or(0, |(_, pages)| *pages)
     }
 
     /// Notes that all entries have come that a restored copy lacked.
     pub(crate) fn is_refilled(&self) {
-        self.pages_least.store(0, Ordering::Relaxed);
+        *self.expected.write() = Vec::new();
     }
 
     /// Makes room for about `entries` in an empty index. No other thread uses it meanwhile. On an error

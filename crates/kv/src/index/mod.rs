@@ -77,8 +77,8 @@ use entry::{Bucket, Entry};
 use everdram_pm::Ordered;
 use line::{Home, Line};
 use locks::{Held, Locks};
+use parking_lot::RwLock;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 /// Buckets in which an entry may lie: its home and the next nine. Few searches go past the second, but the
 /// last ones decide how full a segment is when it must grow: 70 % with 4 buckets, 85 % with 10.
@@ -107,8 +107,9 @@ pub(crate) struct Index {
     locks: Locks,
     directory: Directory,
     arena: Arena,
-    /// Pages that a growing segment gets at least, so that one that is filled again grows once.
-    pages_least: AtomicU32,
+    /// The first hashes and the pages of the segments that an index had which is being filled again, so that
+    /// its segments grow once.
+    expected: RwLock<Vec<(u64, u32)>>,
 }
 
 impl Index {
@@ -126,7 +127,7 @@ impl Index {
             epochs,
             hasher,
             locks: Locks::new(),
-            pages_least: AtomicU32::new(0),
+            expected: RwLock::default(),
         };
         let empty = index.empty_segments(depth, 1)?;
         index.directory.reset(&index.arena, &empty);

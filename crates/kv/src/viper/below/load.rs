@@ -97,7 +97,7 @@ impl Load {
     /// Whether something says that a state of this order is void.
     pub(super) fn is_covered(&self, key: &[u8], order: Order) -> bool {
         let covers = self.covers.read();
-        covers.get(key).is_some_and(|covered| *covered >= order)
+        !covers.is_empty() && covers.get(key).is_some_and(|covered| *covered >= order)
     }
 
     fn was_removed(&self, key: &[u8]) -> bool {
@@ -241,7 +241,10 @@ fn read(viper: &Arc<Viper>, below: &Below, parts: &[Part]) -> Result<Outcome, Er
     let share = || {
         let mut loader = Loader::new(viper, below, below.clock())?;
         while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
-            below.log.load_part(part, &mut |read| loader.enter(&read))?;
+            below
+                .log
+                .load_part(part, &mut |read| loader.enter_soon(&read))?;
+            loader.catch_up()?;
             // Of what is read at the open, nothing is counted.
             below.loading.bytes.advance(part.bytes());
         }

@@ -2,7 +2,7 @@
 //! order is in tier 1 or in the log. Orders decide, and not places.
 
 use super::Below;
-use crate::aof::{Read, is_below};
+use crate::aof::{Order, Read, is_below};
 use crate::engine::backend::Backend;
 use crate::error::{Error, corrupt};
 use crate::index::{KeyHash, Location};
@@ -12,8 +12,23 @@ use crate::viper::record::Record;
 use crate::viper::session::ViperSession;
 use crate::viper::{Viper, index_error};
 use everdram_pm::Ordered;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Entries whose places in the index are fetched together.
+const AHEAD: usize = 16;
+
+/// What an entry says of its key.
+struct Said {
+    hash: KeyHash,
+    order: Order,
+    /// Of a state, its place; `None`: a removal.
+    location: Option<Location>,
+    expires_at_ms: u64,
+    /// Of the entry.
+    bytes: u64,
+}
 
 /// What several threads read together.
 #[derive(Default)]
@@ -32,6 +47,9 @@ pub(super) struct Loader<'a> {
     /// No entry has a greater version.
     clock: u64,
     outcome: Outcome,
+    /// What is to be entered next, with the key, in `keys`.
+    ahead: Vec<(Said, Range<usize>)>,
+    keys: Vec<u8>,
 }
 
 impl<'a> Loader<'a> {
@@ -46,11 +64,14 @@ impl<'a> Loader<'a> {
             session: ViperSession::new(Arc::clone(viper))?,
             clock,
             outcome: Outcome::default(),
+            ahead: Vec::with_capacity(AHEAD),
+            keys: Vec::new(),
         })
     }
 
     /// What it has entered, which it counts.
     pub(super) fn finish(self) -> Outcome {
+        assert!(self.ahead.is_empty(), "entries of the log are left out");
         self.session.count_key(self.outcome.entered);
         self.outcome
     }
@@ -60,19 +81,71 @@ impl<'a> Loader<'a> {
     /// # Errors
     /// [`Error::Corrupt`], [`Error::NoSpace`].
     pub(super) fn enter(&mut self, read: &Read<'_>) -> Result<(), Error> {
-        let version = read.entry.order.0;
-        if version > self.clock {
+        match self.look(read)? {
+            Some(said) => self.enter_said(&said, read.key()),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Loader::enter`], together with the next ones: [`Loader::catch_up`] enters what is left.
+    ///
+    /// # Errors
+    /// As there, also of an entry before this one.
+    pub(super) fn enter_soon(&mut self, read: &Read<'_>) -> Result<(), Error> {
+        let Some(said) = self.look(read)? else {
+            return Ok(());
+        };
+        self.viper.index.prefetch(said.hash);
+        let from = self.keys.len();
+        self.keys.extend_from_slice(read.key());
+        self.ahead.push((said, from..self.keys.len()));
+        match self.ahead.len() < AHEAD {
+            true => Ok(()),
+            false => self.catch_up(),
+        }
+    }
+
+    /// Enters what waits for company.
+    ///
+    /// # Errors
+    /// As [`Loader::enter`].
+    pub(super) fn catch_up(&mut self) -> Result<(), Error> {
+        let (mut ahead, mut keys) = (
+            std::mem::take(&mut self.ahead),
+            std::mem::take(&mut self.keys),
+        );
+        let mut all = ahead.drain(..);
+        let outcome = all.try_for_each(|(said, key)| self.enter_said(&said, &keys[key]));
+        drop(all);
+        keys.clear();
+        (self.ahead, self.keys) = (ahead, keys);
+        outcome
+    }
+
+    /// What an entry says; `None` if the store has been emptied since.
+    fn look(&self, read: &Read<'_>) -> Result<Option<Said>, Error> {
+        let order = read.entry.order;
+        if order.0 > self.clock {
             let what = "the log has a version that its pool does not know";
             return Err(corrupt(0, what));
         }
-        if version <= self.viper.floor() {
+        if order.0 <= self.viper.floor() {
             self.stale(read.location, read.entry.bytes);
-            return Ok(());
+            return Ok(None);
         }
-        let hash = self.viper.hash(read.key());
-        let stripe = self.viper.stripe(hash);
+        Ok(Some(Said {
+            hash: self.viper.hash(read.key()),
+            order,
+            location: read.location.filter(|_| read.value().is_some()),
+            expires_at_ms: read.entry.expires_at_ms,
+            bytes: read.entry.bytes,
+        }))
+    }
+
+    fn enter_said(&mut self, said: &Said, key: &[u8]) -> Result<(), Error> {
+        let stripe = self.viper.stripe(said.hash);
         self.session.acquire(stripe)?;
-        let outcome = self.enter_held(hash, read);
+        let outcome = self.enter_held(said, key);
         self.session.give_back(stripe);
         outcome
     }
@@ -84,8 +157,8 @@ impl<'a> Loader<'a> {
     }
 
     /// Enters the state of a held key.
-    fn enter_held(&mut self, hash: KeyHash, read: &Read<'_>) -> Result<(), Error> {
-        let (key, order) = (read.key(), read.entry.order);
+    fn enter_held(&mut self, said: &Said, key: &[u8]) -> Result<(), Error> {
+        let (hash, order) = (said.hash, said.order);
         let scratch = &mut self.session.scratch;
         let current = look_up(self.viper, &self.session.slot, hash, key, scratch)?;
         let current = current.map(|(location, _, record)| (location, record));
@@ -93,7 +166,7 @@ impl<'a> Loader<'a> {
         let is_outdone = current
             .as_ref()
             .is_some_and(|(at, record)| (record.stamp.order(), !is_below(*at)) > (order, false));
-        let Some(location) = read.location.filter(|_| read.value().is_some()) else {
+        let Some(location) = said.location else {
             // A removal. A record of the pool that is older has lost its mark.
             self.below.loading.note_cover(key, order);
             if let Some((old, record)) = current
@@ -105,10 +178,10 @@ impl<'a> Loader<'a> {
         };
         let is_covered = self.below.loading.is_covered(key, order);
         if is_outdone || is_covered {
-            self.stale(Some(location), read.entry.bytes);
+            self.stale(Some(location), said.bytes);
             return Ok(());
         }
-        if read.entry.expires_at_ms != 0 {
+        if said.expires_at_ms != 0 {
             self.viper.expiries.store(true, Ordering::Relaxed);
         }
         match current {
