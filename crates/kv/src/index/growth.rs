@@ -170,8 +170,8 @@ impl Index {
         }
     }
 
-    /// From here on a segment that grows has at once as many pages as the one of these, a whole index in order,
-    /// that had its hashes; until [`Index::is_refilled`].
+    /// From here on a segment that grows has at once as many pages as the one of these that has its hashes: a
+    /// whole index, in order. This ends with [`Index::is_refilled`].
     pub(super) fn expect(&self, shapes: &[Shape]) {
         let mut first = 0_u64;
         let expected = shapes.iter().map(|shape| {
