@@ -91,9 +91,9 @@ impl Index {
     }
 
     /// Prepares to restore a copy with these segments. The index does not change before
-    /// [`Restoring::finish`]. `None`: the words do not describe a whole index. `refills`: entries that the copy
-    /// lacks come later, until [`Index::is_refilled`]; segments begin with the pages that the copy fills, and
-    /// grow to what they had.
+    /// [`Restoring::finish`]. `None`: the words do not describe a whole index. `refills`: entries that the
+    /// copy lacks come later, until [`Index::note_refilled`]; segments begin with the pages that the copy
+    /// fills, and grow to what they had.
     pub(crate) fn restore(&self, segments: &[u64], refills: bool) -> Option<Restoring<'_>> {
         let shapes = shapes_of_all(segments)?;
         Some(Restoring {
@@ -333,7 +333,7 @@ mod tests {
                 other.insert(hash, at, &mut again, &FOUND).unwrap();
             }
         }
-        other.is_refilled();
+        other.note_refilled();
         assert!(pages(&other) <= pages(&original) * 21 / 20 + 1);
         let generations = other.directory.segments(&other.arena);
         let grown = generations

@@ -171,7 +171,7 @@ impl Index {
     }
 
     /// From here on a segment that grows has at once as many pages as the one of these that has its hashes: a
-    /// whole index, in order. This ends with [`Index::is_refilled`].
+    /// whole index, in order. This ends with [`Index::note_refilled`].
     pub(super) fn expect(&self, shapes: &[Shape]) {
         let mut first = 0_u64;
         let expected = shapes.iter().map(|shape| {
@@ -191,7 +191,7 @@ impl Index {
     }
 
     /// Notes that all entries have come that a restored copy lacked.
-    pub(crate) fn is_refilled(&self) {
+    pub(crate) fn note_refilled(&self) {
         *self.expected.write() = Vec::new();
     }
 

@@ -73,7 +73,7 @@ impl Load {
     fn begin(&self, rest: Vec<Part>, viper: &Viper) {
         if rest.is_empty() {
             self.covers.write().clear();
-            viper.index.is_refilled();
+            viper.index.note_refilled();
             return;
         }
         let bytes = rest.iter().map(Part::bytes).sum();
@@ -174,7 +174,7 @@ pub(in crate::viper) fn load_some(viper: &Arc<Viper>) -> Result<bool, Error> {
     if share.is_empty() {
         loading.covers.write().clear();
         loading.bytes.end();
-        viper.index.is_refilled();
+        viper.index.note_refilled();
         return Ok(false);
     }
     let outcome = read(viper, below, share).and_then(|outcome| match outcome.losers.first() {
