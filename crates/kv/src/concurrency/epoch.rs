@@ -54,7 +54,7 @@ pub(crate) struct Epochs {
     epoch: CachePadded<AtomicU64>,
     /// Every stamp up to here has passed.
     passed: CachePadded<AtomicU64>,
-    slots: Box<[CachePadded<AtomicU64>]>,
+    slots: Box<[Arc<CachePadded<AtomicU64>>]>,
     /// Slots that were ever registered; a scan reads only these.
     slots_used: AtomicUsize,
     /// Released slots.
@@ -98,7 +98,7 @@ impl Epochs {
             epoch: CachePadded::new(AtomicU64::new(1)),
             passed: CachePadded::new(AtomicU64::new(0)),
             slots: (0..slots_max)
-                .map(|_| CachePadded::new(AtomicU64::new(UNPINNED)))
+                .map(|_| Arc::new(CachePadded::new(AtomicU64::new(UNPINNED))))
                 .collect(),
             slots_used: AtomicUsize::new(0),
             slots_free: Mutex::new(Vec::new()),
@@ -124,6 +124,7 @@ impl Epochs {
             }
         };
         Some(Slot {
+            state: Arc::clone(self.slots.get(number)?),
             epochs: Arc::clone(self),
             number,
             pins: Cell::new(0),
@@ -232,6 +233,8 @@ impl Epochs {
 #[derive(Debug)]
 pub(crate) struct Slot {
     epochs: Arc<Epochs>,
+    /// Its value: of [`Epochs::slots`].
+    state: Arc<CachePadded<AtomicU64>>,
     number: usize,
     /// Current pins; only the outermost one stores.
     pins: Cell<u32>,
@@ -256,12 +259,10 @@ impl Slot {
     #[inline]
     pub(crate) fn hold(&self) {
         let pins = self.pins.get();
-        if pins == 0
-            && let Some(state) = self.epochs.slots.get(self.number)
-        {
+        if pins == 0 {
             let epoch = self.epochs.epoch.load(Ordering::Acquire);
             publishes!();
-            state.store(epoch, Ordering::Relaxed);
+            self.state.store(epoch, Ordering::Relaxed);
             self.epochs.barrier.light();
         }
         self.pins.set(pins + 1);
@@ -274,11 +275,9 @@ impl Slot {
         assert!(pins > 0, "a session ends a pin that it does not hold");
         let pins = pins - 1;
         self.pins.set(pins);
-        if pins == 0
-            && let Some(state) = self.epochs.slots.get(self.number)
-        {
+        if pins == 0 {
             publishes!();
-            state.store(UNPINNED, Ordering::Release);
+            self.state.store(UNPINNED, Ordering::Release);
         }
     }
 }
@@ -286,9 +285,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         // Without this, a leaked pin would block reuse forever.
-        if let Some(state) = self.epochs.slots.get(self.number) {
-            state.store(UNPINNED, Ordering::Release);
-        }
+        self.state.store(UNPINNED, Ordering::Release);
         let mut free = self.epochs.slots_free.lock();
         debug_assert!(
             !free.contains(&self.number) || std::thread::panicking(),

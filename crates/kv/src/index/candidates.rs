@@ -24,6 +24,22 @@ pub(crate) struct Candidates<'a> {
     home: Home,
 }
 
+/// The first candidate in its home bucket; `Some(None)` if there is none at all. `None` decides nothing: the
+/// search is longer.
+#[inline(always)]
+pub(super) fn first(index: &Index, hash: KeyHash) -> Option<Option<Location>> {
+    let home = index.line(hash).home_at_once(hash)?;
+    let bucket = Bucket(index.arena.line(home.line()));
+    match bucket.tagged(home.tag).first() {
+        Some(slot) => {
+            let entry = bucket.entry(slot);
+            let location = entry.location()?;
+            (entry.tag() == home.tag).then_some(Some(location))
+        }
+        None => (!bucket.has_more()).then_some(None),
+    }
+}
+
 impl<'a> Candidates<'a> {
     #[inline(always)]
     pub(super) fn new(index: &'a Index, hash: KeyHash) -> Candidates<'a> {

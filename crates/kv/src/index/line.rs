@@ -146,16 +146,22 @@ impl Line<'_> {
     /// Finds the home of a hash. Waits only while the line is being changed.
     #[inline]
     pub(crate) fn home(self, hash: KeyHash) -> Home {
-        let first = self.word(0);
-        if let Some(shape) = first.shape() {
-            let tag = shape.tag(hash);
-            let bucket = shape.home(tag);
-            let word = self.word(bucket / PAGE_BUCKETS);
-            if word.describes_as(first) {
-                return Home { word, tag, bucket };
-            }
+        match self.home_at_once(hash) {
+            Some(home) => home,
+            None => self.home_in_change(hash),
         }
-        self.home_in_change(hash)
+    }
+
+    /// As [`Line::home`]; `None` while the line is being changed.
+    #[inline(always)]
+    pub(crate) fn home_at_once(self, hash: KeyHash) -> Option<Home> {
+        let first = self.word(0);
+        let shape = first.shape()?;
+        let tag = shape.tag(hash);
+        let bucket = shape.home(tag);
+        let word = self.word(bucket / PAGE_BUCKETS);
+        word.describes_as(first)
+            .then_some(Home { word, tag, bucket })
     }
 
     /// As [`Line::home`], during a change. Any word works that describes a segment in which it is the home's

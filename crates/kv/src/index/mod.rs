@@ -163,6 +163,22 @@ impl Index {
         Candidates::new(self, hash)
     }
 
+    /// The first of [`Index::candidates`]: in few instructions, if its home bucket has it.
+    #[inline(always)]
+    pub(crate) fn first(&self, hash: KeyHash, pin: &Pin<'_>) -> Option<Location> {
+        debug_assert!(pin.is_of(&self.epochs));
+        match candidates::first(self, hash) {
+            Some(found) => found,
+            None => self.first_of_all(hash),
+        }
+    }
+
+    /// Apart, so that the usual search stays small.
+    #[inline(never)]
+    fn first_of_all(&self, hash: KeyHash) -> Option<Location> {
+        Candidates::new(self, hash).next()
+    }
+
     /// Prefetches the bucket where the search for this hash will begin. Needs no pin: it reads only the
     /// directory.
     #[inline]

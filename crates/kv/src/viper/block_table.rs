@@ -135,6 +135,19 @@ impl Block {
         }
     }
 
+    /// The epoch of the block, if it is of one of these kinds and has records that whoever finds them may
+    /// read without a look at their marks: [`State::Open`], [`State::Sealed`] or [`State::Compacting`].
+    #[inline(always)]
+    pub(crate) fn epoch_of(&self, kinds: &[Kind]) -> Option<u32> {
+        const _: () = assert!(
+            State::Open as u8 == 2 && State::Sealed as u8 == 3 && State::Compacting as u8 == 4
+        );
+        let word = self.word.load(Ordering::Acquire);
+        let has_records = (State::Open as u8..=State::Compacting as u8).contains(&(word as u8));
+        let is_one = kinds.iter().any(|&kind| (word >> 8) as u8 == kind as u8);
+        (has_records && is_one).then_some((word >> 16) as u32)
+    }
+
     /// Sets the block's state. Only its owner or recovery may call this; others use [`Block::swap`].
     ///
     /// # Panics
@@ -246,7 +259,8 @@ pub(crate) struct Blocks {
     /// How often the pool grew.
     grown: AtomicU64,
     pub(super) hollow: Hollow,
-    reciprocal: u128,
+    /// 2^64 by the bytes of a block, rounded up.
+    reciprocal: u64,
 }
 
 #[derive(Default)]
@@ -283,7 +297,8 @@ impl Blocks {
             growing: AtomicBool::new(false),
             grown: AtomicU64::new(0),
             hollow: Hollow::default(),
-            reciprocal: (1u128 << 64).div_ceil(u128::from(geometry.block_bytes)),
+            // Blocks have many pages of many bytes.
+            reciprocal: (1u128 << 64).div_ceil(u128::from(geometry.block_bytes)) as u64,
         }
     }
 
@@ -291,7 +306,7 @@ impl Blocks {
     /// bytes; there the rounded-up reciprocal is exact enough.
     #[inline]
     pub(crate) fn number(&self, at: u64) -> u32 {
-        let guess = ((u128::from(at) * self.reciprocal) >> 64) as u64;
+        let guess = ((u128::from(at) * u128::from(self.reciprocal)) >> 64) as u64;
         let exact = if guess * self.geometry.block_bytes > at {
             guess - 1
         } else {

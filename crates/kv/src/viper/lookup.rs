@@ -1,6 +1,7 @@
 //! The read path of a session: from a key to its verified record, under a pin, and the ticket of the answer.
 
 mod place;
+mod usual;
 
 use super::Viper;
 use super::block_table::State;
@@ -20,6 +21,7 @@ use crate::engine::{Found, Ticket};
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use std::sync::atomic::{Ordering, fence};
+use usual::Usual;
 
 /// The result of one look at a key.
 enum Look {
@@ -53,8 +55,7 @@ pub(super) struct Looked {
 impl ViperSession {
     /// Reads the value of `key` in the usual case. The index's first candidate is an ordinary record of the
     /// key, or there is none, and no session is writing the stripe. `None` decides nothing: the caller takes
-    /// the slow path. This is [`ViperSession::read`] in a straight line. While one look-up waits for memory,
-    /// the processor begins the next only if that is at most some hundreds of instructions away.
+    /// the slow path. This is [`ViperSession::read`] in a straight line.
     #[inline(always)]
     pub(super) fn get_fast(
         &mut self,
@@ -69,42 +70,45 @@ impl ViperSession {
             ..
         } = self;
         let pin = slot.pin();
-        let record = match engine.index.candidates(hash, &pin).next() {
-            Some(location) => {
-                looks!();
-                let at = location.get() * UNIT;
-                // The look at the block table takes a while, too, so the fetch starts before it.
-                engine.reader().prefetch(at);
-                let record = read_ordinary(&engine.space, at, key, scratch)?;
-                if let Some(below) = &engine.below
-                    && below.touch(&engine.space, at)
-                {
-                    return None;
-                }
-                Some(record)
-            }
-            None => None,
+        let Some(location) = engine.index.first(hash, &pin) else {
+            drop(pin);
+            self.end_fast(hash)?;
+            bump(&self.counters().misses, 1);
+            return Some(None);
         };
+        looks!();
+        let at = location.get() * UNIT;
+        // The look at the block table takes a while, too, so the fetch starts before it.
+        engine.reader().prefetch(at);
+        let record = read_usual(&engine.space, at, key, scratch)?;
+        if let Some(below) = &engine.below
+            && below.touch(&engine.space, at)
+        {
+            return None;
+        }
         drop(pin);
+        self.end_fast(hash)?;
+        into.extend_from_slice(self.scratch.get(record.value())?);
+        Some(Some(Found {
+            version: record.version,
+            expires_at_ms: 0,
+            ticket: self.core.last_read,
+        }))
+    }
+
+    /// Takes the ticket of a fast look, after it; `None` if a session is writing the stripe.
+    #[inline(always)]
+    fn end_fast(&mut self, hash: KeyHash) -> Option<()> {
         looks!();
         // Orders the read before the look at the lock.
         fence(Ordering::Acquire);
-        let stripe = engine.stripe(hash);
-        if engine.stripes.is_locked(stripe) {
+        let stripe = self.engine.stripe(hash);
+        if self.engine.stripes.is_locked(stripe) {
             return None;
         }
         self.core.last_read = self.ticket_of(stripe);
         bump(&self.counters().gets, 1);
-        let Some(record) = record else {
-            bump(&self.counters().misses, 1);
-            return Some(None);
-        };
-        into.extend_from_slice(self.scratch.get(record.value())?);
-        Some(Some(Found {
-            version: record.stamp.version,
-            expires_at_ms: 0,
-            ticket: self.core.last_read,
-        }))
+        Some(())
     }
 
     /// Reads several keys, and waits for their memory together, if each of them is absent or has an ordinary
@@ -135,7 +139,7 @@ impl ViperSession {
             if at == NOWHERE {
                 misses += 1;
             } else {
-                let Some(record) = read_ordinary(&engine.space, at, key, scratch) else {
+                let Some(record) = read_usual(&engine.space, at, key, scratch) else {
                     return false;
                 };
                 if let Some(below) = &engine.below
@@ -145,7 +149,7 @@ impl ViperSession {
                 }
                 into.extend_from_slice(scratch.get(record.value()).unwrap_or(&[]));
                 one = Some(Found {
-                    version: record.stamp.version,
+                    version: record.version,
                     expires_at_ms: 0,
                     ticket: Ticket::NONE,
                 });
@@ -512,15 +516,10 @@ pub(super) fn look_again(
     }
 }
 
-/// [`super::read::Reader::read_ordinary`] at a candidate of the index, under the present pin.
+/// [`super::read::Reader::read_usual`] at a candidate of the index, under the present pin.
 #[inline(always)]
-pub(super) fn read_ordinary(
-    space: &Space,
-    at: u64,
-    key: &[u8],
-    scratch: &mut Vec<u8>,
-) -> Option<Record> {
-    space.reader().read_ordinary(at, key, scratch)
+fn read_usual(space: &Space, at: u64, key: &[u8], scratch: &mut Vec<u8>) -> Option<Usual> {
+    space.reader().read_usual(at, key, scratch)
 }
 
 /// The record of `key` that the index leads to.

@@ -25,7 +25,7 @@ use everdram_pm::{Pool, Region};
 pub(crate) const UNIT: u64 = 8;
 
 /// The greater offsets that locations can name lie in the log.
-const POOL_END: u64 = 1 << 42;
+pub(super) const POOL_END: u64 = 1 << 42;
 
 /// Lines that are fetched before the length of a record is known.
 const READ_AHEAD: usize = 4;
@@ -218,30 +218,6 @@ impl<'a> Reader<'a> {
             .filter(|_| spot.info.kind.is_fixed())
     }
 
-    /// The record at byte `at` if it is an intact, ordinary one of `key` that does not expire and is not open
-    /// to edits. Its copy is in `scratch`. `None` decides nothing: the caller takes the slow path.
-    #[inline(always)]
-    pub(crate) fn read_ordinary(
-        &self,
-        at: u64,
-        key: &[u8],
-        scratch: &mut Vec<u8>,
-    ) -> Option<Record> {
-        let spot = self.try_spot(at)?;
-        let holds_records = matches!(
-            spot.info.state,
-            State::Open | State::Sealed | State::Compacting
-        );
-        if !holds_records || spot.info.kind == Kind::FixedEdited {
-            return None;
-        }
-        let record = self.try_copy(&spot, scratch)?;
-        let is_usual = record.kind == RecordKind::Value
-            && record.expires_at_ms == 0
-            && scratch.get(record.key()) == Some(key);
-        (is_usual && self.verify(&spot, &record, scratch)).then_some(record)
-    }
-
     /// The record at `spot` if it is an ordinary one of `key`, without its value and not verified: enough to
     /// replace, remove or edit it. `None` decides nothing: the caller loads the whole record.
     #[inline(always)]
@@ -274,7 +250,7 @@ impl<'a> Reader<'a> {
     }
 
     /// As [`Reader::start`], in a fixed-size page.
-    #[inline]
+    #[inline(always)]
     fn start_of_slot(
         &self,
         shape: &FixedShape,

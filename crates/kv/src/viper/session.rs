@@ -244,7 +244,7 @@ impl Backend for ViperSession {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn read_value(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
         let hash = self.engine.hash(key);
         let found = match self.get_fast(hash, key, into) {

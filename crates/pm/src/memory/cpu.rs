@@ -189,7 +189,7 @@ pub(crate) unsafe fn stream_lines(into: *mut u8, from: &[[u8; 64]]) {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) unsafe fn copy_words(from: *const u8, into: *mut u8, bytes: usize) {
     // SAFETY: loads `bytes` bytes from `from`, mapped (caller), and stores as many to `into`, the caller's
-    // own.
+    // own. The last 64 bytes of more are copied together, some of them again.
     unsafe {
         std::arch::asm!(
             "sub {n}, 64",
@@ -207,6 +207,17 @@ pub(crate) unsafe fn copy_words(from: *const u8, into: *mut u8, bytes: usize) {
             "add {t}, 64",
             "sub {n}, 64",
             "jae 2b",
+            "cmp {n}, -64",
+            "je 6f",
+            "movups {a}, [{f} + {n}]",
+            "movups {b}, [{f} + {n} + 16]",
+            "movups {c}, [{f} + {n} + 32]",
+            "movups {d}, [{f} + {n} + 48]",
+            "movups [{t} + {n}], {a}",
+            "movups [{t} + {n} + 16], {b}",
+            "movups [{t} + {n} + 32], {c}",
+            "movups [{t} + {n} + 48], {d}",
+            "jmp 6f",
             "3:",
             "add {n}, 48",
             "js 5f",
@@ -243,6 +254,27 @@ pub(crate) fn prefetch_line(line: *const u8) {
     // SAFETY: a prefetch neither faults nor changes anything the program can see.
     unsafe {
         std::arch::asm!("prefetcht0 [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+    }
+}
+
+/// As [`prefetch_line`], of one, two or four lines.
+#[inline(always)]
+#[cfg_attr(any(miri, not(target_arch = "x86_64")), allow(unused_variables))]
+pub(crate) fn prefetch_lines<const LINES: usize>(first: *const u8) {
+    const { assert!(matches!(LINES, 1 | 2 | 4)) };
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch neither faults nor changes anything the program can see.
+    unsafe {
+        std::arch::asm!("prefetcht0 [{0}]", in(reg) first,
+            options(nostack, preserves_flags, readonly));
+        if LINES >= 2 {
+            std::arch::asm!("prefetcht0 [{0} + 64]", in(reg) first,
+                options(nostack, preserves_flags, readonly));
+        }
+        if LINES == 4 {
+            std::arch::asm!("prefetcht0 [{0} + 128]", "prefetcht0 [{0} + 192]", in(reg) first,
+                options(nostack, preserves_flags, readonly));
+        }
     }
 }
 

@@ -216,7 +216,7 @@ impl Region {
     ///
     /// # Panics
     /// If the range is not mapped or not aligned.
-    #[inline]
+    #[inline(always)]
     pub fn load(&self, at: u64, into: &mut [u8]) {
         self.report_load(at, into.len() as u64);
         self.copy_out(at, into);
@@ -240,7 +240,7 @@ impl Region {
 
     /// As [`Region::load`], for the redo log. A copy that stands for a cache's write-back is not a read of
     /// the program, so the tap does not record it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn copy_out(&self, at: u64, into: &mut [u8]) {
         words::copy_out(self.words(at, into.len() as u64), into);
     }
@@ -252,10 +252,8 @@ impl Region {
             return;
         }
         let first = self.base.as_ptr().wrapping_add(at as usize);
-        for line in 0..LINES {
-            // The last lines may lie outside the mapping: a hint needs no valid address.
-            cpu::prefetch_line(first.wrapping_add(line * LINE as usize));
-        }
+        // The last lines may lie outside the mapping: a hint needs no valid address.
+        cpu::prefetch_lines::<LINES>(first);
     }
 
     /// As [`Region::prefetch`], for the lines of all these words.

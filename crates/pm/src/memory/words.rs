@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// # Panics
 /// If it has not that length.
-#[inline]
+#[inline(always)]
 pub(crate) fn copy_out(words: &[AtomicU64], into: &mut [u8]) {
     assert!(into.len() == size_of_val(words));
     #[cfg(all(target_arch = "x86_64", not(miri)))]

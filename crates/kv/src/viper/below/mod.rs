@@ -412,10 +412,17 @@ impl Below {
         self.free + ROOMY
     }
 
+    /// Whether records have left, or may soon: the pool has half of the room that it can have. Until then it
+    /// is as one of `viper`: reads are not noted, and blocks of any age are compacted.
+    #[inline]
+    pub(super) fn may_be_needed(&self, space: &Space) -> bool {
+        self.is_used() || space.blocks.is_half_grown()
+    }
+
     /// Notes that the record at byte `at` of the pool was read. Whether it is to be written again for that.
     #[inline]
     pub(super) fn touch(&self, space: &Space, at: u64) -> bool {
-        if !self.is_used() && !space.blocks.is_half_grown() {
+        if !self.may_be_needed(space) {
             return false;
         }
         let block = space.blocks.number(at);

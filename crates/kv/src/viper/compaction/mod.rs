@@ -223,7 +223,7 @@ fn chosen(viper: &Viper, goal: Goal) -> Vec<u32> {
         }
         // What was written last is most of the garbage soon, and what of it is not read leaves: neither is
         // worth moving. Moved records would also count as kept ones.
-        (Goal::Room, Some(below)) => {
+        (Goal::Room, Some(below)) if below.may_be_needed(&viper.space) => {
             let most = below.unused_max(threshold);
             let found = victims(&viper.space, goal, most, |block| below.ages.is_trial(block));
             match found.is_empty() {
