@@ -1,5 +1,5 @@
 //! The lab has teeth: each hole of the published designs that `xtask/mutants/holes.txt` opens again is found,
-//! in short runs.
+//! in short runs, and so is what ordinary runs meet too seldom.
 //!
 //! `cargo xtask mutants --holes` plants the holes in a copy of the tree and runs this there as `teeth HOLE`,
 //! with that hole open. It says after how many images it was found on each medium; then the same workloads
@@ -147,6 +147,7 @@ fn searches(hole: &str) -> Option<Vec<(Workload, &'static [Medium])>> {
         "hole-d5" => vec![(Threads(short_values), ALL)],
         "hole-d7" => vec![(Threads(late_writers), PMEM)],
         "hole-d8" => vec![(BY_TURNS, PMEM)],
+        "tiered-two-manifests-after-one-sync" => vec![(Threads(segments), FILE)],
         _ => return None,
     })
 }
@@ -257,6 +258,20 @@ fn late_writers(values: &mut Values) -> Vec<(u32, Call)> {
     calls
 }
 
+/// One writes, the second has records leave, for which segments of the log begin, and the third has segments
+/// cleaned.
+fn segments(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = Vec::new();
+    for round in 0..30 {
+        for key in 0..4 {
+            calls.push((0, Call::Put(key, values.make(700, round), 0)));
+        }
+        calls.push((1, Call::Tend));
+        calls.push((2, Call::Reclaim));
+    }
+    calls
+}
+
 /// The hole has been found everywhere, or nothing without it: 0. It has not: 1. Something else is wrong: 2.
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -267,6 +282,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let engine = match hole.strip_prefix("hole-").and_then(|id| id.chars().next()) {
+        None => EngineKind::Tiered,
         Some('b') => EngineKind::Bullet,
         Some('d') => EngineKind::Dstore,
         _ => EngineKind::Viper,
