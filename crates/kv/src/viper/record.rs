@@ -517,6 +517,23 @@ mod tests {
     }
 
     #[test]
+    fn one_comparison_knows_an_ordinary_record() {
+        let flags = [0, FLAG_EXPIRES, FLAG_COVERS, FLAGS, 4, 8].map(|flags| flags << 4);
+        for (kind, flag) in (0..16).flat_map(|kind| flags.map(|flag| (kind, flag))) {
+            for (key_len, other) in [(1, 0), (16, 0), (1 << 16, 0), (16, 1 << 24), (16, 1 << 31)] {
+                let word = kind | flag | (key_len - 1) << 8 | other | 200 << 32;
+                let head = Head::parse(word).filter(|head| {
+                    head.kind == RecordKind::Value && !head.expires && head.key_len == 16
+                });
+                let value_len = head.map(|head| head.value_len);
+                assert_eq!(ordinary(word, 16), value_len, "{word:#x}");
+            }
+        }
+        // No key is so long or so short.
+        assert_eq!(ordinary(1, 0).or(ordinary(u64::MAX, (1 << 24) + 1)), None);
+    }
+
+    #[test]
     fn a_slot_reads_back_and_an_edit_voids_only_the_value() {
         let secret = Secret::expand(&[1; 32]);
         let shape = FixedShape { key: 5, value: 16 };

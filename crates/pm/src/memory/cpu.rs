@@ -262,18 +262,22 @@ pub(crate) fn prefetch_line(line: *const u8) {
 #[cfg_attr(any(miri, not(target_arch = "x86_64")), allow(unused_variables))]
 pub(crate) fn prefetch_lines<const LINES: usize>(first: *const u8) {
     const { assert!(matches!(LINES, 1 | 2 | 4)) };
+    prefetch_line(first);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch neither faults nor changes anything the program can see.
-    unsafe {
-        std::arch::asm!("prefetcht0 [{0}]", in(reg) first,
-            options(nostack, preserves_flags, readonly));
-        if LINES >= 2 {
-            std::arch::asm!("prefetcht0 [{0} + 64]", in(reg) first,
-                options(nostack, preserves_flags, readonly));
+    if LINES >= 2 {
+        // SAFETY: as in `prefetch_line`. One address for all lines saves instructions.
+        unsafe {
+            std::arch::asm!("prefetcht0 [{} + 64]", in(reg) first, options(nostack, preserves_flags, readonly));
         }
-        if LINES == 4 {
-            std::arch::asm!("prefetcht0 [{0} + 128]", "prefetcht0 [{0} + 192]", in(reg) first,
-                options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if LINES == 4 {
+        // SAFETY: as in `prefetch_line`.
+        unsafe {
+            std::arch::asm!(
+                "prefetcht0 [{0} + 128]", "prefetcht0 [{0} + 192]",
+                in(reg) first, options(nostack, preserves_flags, readonly)
+            );
         }
     }
 }

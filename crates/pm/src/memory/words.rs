@@ -52,3 +52,25 @@ pub(crate) fn copy_in(words: &[AtomicU64], bytes: &[u8]) {
         word.store(u64::from_le_bytes(*chunk).to_le(), Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_of_every_length_are_whole_and_no_longer() {
+        let words: Vec<AtomicU64> = (1..=80).map(|word| AtomicU64::new(word << 32)).collect();
+        for count in 0..=words.len() {
+            let expected: Vec<u8> = (1..=count as u64)
+                .flat_map(|word| (word << 32).to_ne_bytes())
+                .collect();
+            let mut copy = vec![0xee; count * 8 + 16];
+            copy_out(&words[..count], &mut copy[8..8 + count * 8]);
+            assert_eq!(copy[8..8 + count * 8], expected, "{count} words");
+            assert_eq!([&copy[..8], &copy[8 + count * 8..]], [[0xee; 8]; 2]);
+            let mut behind = vec![7];
+            copy_behind(&words[..count], &mut behind);
+            assert_eq!((behind[0], &behind[1..]), (7, &*expected));
+        }
+    }
+}
