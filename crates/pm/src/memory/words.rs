@@ -62,7 +62,7 @@ mod tests {
         let words: Vec<AtomicU64> = (1..=80).map(|word| AtomicU64::new(word << 32)).collect();
         for count in 0..=words.len() {
             let expected: Vec<u8> = (1..=count as u64)
-                .flat_map(|word| (word << 32).to_ne_bytes())
+                .flat_map(|word| (word << 32).to_le_bytes())
                 .collect();
             let mut copy = vec![0xee; count * 8 + 16];
             copy_out(&words[..count], &mut copy[8..8 + count * 8]);
