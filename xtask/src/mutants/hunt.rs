@@ -1,5 +1,5 @@
-//! Hunts one planted bug at a time: the crash lab, killed servers, or a workload of its own in the lab run
-//! against the program with the bug.
+//! Hunts one planted bug at a time: the crash lab, killed servers, a workload of its own in the lab or a test
+//! run against the program with the bug.
 
 use super::plan::{By, Mutant};
 use super::tree;
@@ -13,6 +13,10 @@ use std::time::{Duration, Instant};
 const ENGINES: [&str; 4] = ["viper", "bullet", "dstore", "tiered"];
 /// Limit of a workload of its own; half a minute is enough for all of them.
 const TEETH_MAX: Duration = Duration::from_secs(300);
+/// Limit of a test with its build.
+const TEST_MAX: Duration = Duration::from_secs(900);
+/// Exit code of cargo if a test fails.
+const FAILED_TEST: i32 = 101;
 /// A run that is not over this long after its time hangs.
 const GRACE: Duration = Duration::from_secs(60);
 /// Exit code of a run that found nothing, and met not every kind of run in its time.
@@ -86,8 +90,10 @@ pub(super) fn sound<'a>(
 
 /// Looks for a mutant, at most for this time.
 pub(super) fn hunt(layer: usize, mutant: &Mutant, time: Duration, seed: u64) -> Verdict {
-    if mutant.by == By::Teeth {
-        return bite(layer, mutant);
+    match mutant.by {
+        By::Lab | By::Kill => {}
+        By::Teeth => return bite(layer, mutant),
+        By::Test => return ask_test(&mutant.test, &mutant.name),
     }
     let begun = Instant::now();
     let engines: Vec<&str> = match &mutant.engine {
@@ -128,6 +134,29 @@ fn bite(layer: usize, mutant: &Mutant) -> Verdict {
         Ok(Some(0)) => Verdict::Caught(begun.elapsed(), "teeth".into()),
         Ok(Some(1)) => Verdict::Survived,
         Ok(code) => Verdict::Trouble(format!("exit code {code:?}")),
+        Err(trouble) => Verdict::Trouble(trouble.to_string()),
+    }
+}
+
+/// Runs the test that must fail with a mutant, and pass without it.
+fn ask_test(test: &str, mutant: &str) -> Verdict {
+    let begun = Instant::now();
+    let run = |command: &mut Command| child::output(command, TEST_MAX);
+    match run(&mut tree::test(test)) {
+        Ok(output) if String::from_utf8_lossy(&output.stdout).contains(" 1 passed;") => {}
+        Ok(output) => {
+            eprint!("{}", String::from_utf8_lossy(&output.stderr));
+            return Verdict::Trouble(format!("`{test}` does not pass without it"));
+        }
+        Err(trouble) => return Verdict::Trouble(trouble.to_string()),
+    }
+    match run(tree::test(test).env(tree::CHOICE, mutant)) {
+        Ok(output) if output.status.code() == Some(FAILED_TEST) => {
+            let name = test.rsplit("::").next().unwrap_or(test);
+            Verdict::Caught(begun.elapsed(), name.to_owned())
+        }
+        Ok(output) if output.status.success() => Verdict::Survived,
+        Ok(output) => Verdict::Trouble(format!("`{test}`: {}", output.status)),
         Err(trouble) => Verdict::Trouble(trouble.to_string()),
     }
 }

@@ -1,5 +1,5 @@
 //! `cargo xtask mutants`: the mutation score. Bugs are planted in a copy of the tree. One of them is on at a
-//! time, and the crash lab must find it within five minutes.
+//! time, and the crash lab must find it within five minutes, or the test that is named for it must fail.
 //!
 //! `xtask/mutants` describes them ([`plan`]). They are built into one program ([`tree`]) and hunted one after
 //! the other ([`hunt`]). The chore fails below [`SCORE`] percent, if the program without them is not sound,
@@ -153,8 +153,9 @@ fn mutants(wish: &Wish) -> Result<bool, String> {
         }
         tree::build(&all, layer, number, &ways)?;
         println!("-- built, {}", seconds(begun.elapsed()));
-        // A workload of its own also runs without the mutant.
-        for by in ways.into_iter().filter(|&by| by != By::Teeth) {
+        // A workload of its own also runs without the mutant, and so does a test.
+        let is_run = |by: &By| matches!(by, By::Lab | By::Kill);
+        for by in ways.into_iter().filter(is_run) {
             let asked = of_layer.iter().filter(|mutant| mutant.by == by);
             hunt::sound(number, by, asked, time.min(sound), seed)?;
             println!("-- sound without a mutant");
@@ -195,7 +196,8 @@ fn sample(all: &[Mutant], layers: &[Layer], seed: u64) -> Vec<usize> {
     let layer = layers.iter().find(|layer| layer.contains(&any));
     let of_layer = layer.into_iter().flatten().copied();
     let (holes, mut others): (Vec<usize>, Vec<usize>) = of_layer
-        .filter(|&number| all[number].excused.is_none())
+        // Tests run anyway.
+        .filter(|&number| all[number].excused.is_none() && all[number].by != By::Test)
         .partition(|&number| all[number].by == By::Teeth);
     // Each is drawn from what is left.
     for at in 0..QUICK.min(others.len()) {

@@ -14,8 +14,8 @@
 //! switches to another file; lines with `+` directly after it go to the end of that file. `engine:`,
 //! `medium:` and `profile:` are arguments of `everdram crashtest`. `by: kill` selects killed servers, where
 //! the lab cannot decide; `by: teeth` selects the workloads of `crates/lab/examples/teeth.rs`, which must
-//! find the bug.
-//! `excused:` says why it may survive.
+//! find the bug; `by: test NAME` a test of the library of the engines, where no run of the lab meets what it
+//! takes: the test fails with the bug, and passes without it. `excused:` says why it may survive.
 
 use std::path::Path;
 
@@ -29,6 +29,8 @@ pub(super) enum By {
     Kill,
     /// A workload of its own in the crash lab.
     Teeth,
+    /// A test, which the mutant names.
+    Test,
 }
 
 /// A planted bug.
@@ -39,6 +41,8 @@ pub(super) struct Mutant {
     pub(super) medium: Option<String>,
     pub(super) profile: Option<String>,
     pub(super) by: By,
+    /// The test, by its whole name.
+    pub(super) test: String,
     pub(super) excused: Option<String>,
     /// What the bug loses.
     pub(super) loses: String,
@@ -147,6 +151,10 @@ fn parse(text: &str) -> Result<Vec<Mutant>, String> {
             "profile" => mutant.profile = Some(value),
             "by" if value == "kill" => mutant.by = By::Kill,
             "by" if value == "teeth" => mutant.by = By::Teeth,
+            "by" if value.starts_with("test ") => {
+                mutant.by = By::Test;
+                mutant.test = value.trim_start_matches("test ").to_owned();
+            }
             "excused" => mutant.excused = Some(value),
             "loses" => mutant.loses = value,
             _ => return wrong("no such field"),
@@ -182,7 +190,7 @@ mod tests {
     #[test]
     fn mutants_are_read() {
         let text = "# why\n\nmutant: a-b\nfile: x.rs\nengine: viper\nby: kill\nloses: all\n-  one\n-    two\n+ if MUTANT { one }\n\
-                    -three\nfile: y.rs\n-four\n+MUTANT\nfile: y.rs\n+ five\n\nmutant: c\nfile: z.rs\nloses: x\nexcused: so\n-f\n+MUTANT\n";
+                    -three\nfile: y.rs\n-four\n+MUTANT\nfile: y.rs\n+ five\n\nmutant: c\nfile: z.rs\nby: test d::e\nloses: x\nexcused: so\n-f\n+MUTANT\n";
         let mutants = parse(text).unwrap();
         let [first, second] = mutants.as_slice() else {
             panic!("{mutants:?}");
@@ -202,6 +210,7 @@ mod tests {
         ];
         assert_eq!(first.changes, expected);
         assert_eq!(second.excused.as_deref(), Some("so"));
+        assert_eq!((second.by, &*second.test), (By::Test, "d::e"));
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(super) fn directory() -> PathBuf {
 /// The program with the mutants of a layer that is asked where they are looked for `by` this.
 pub(super) fn program(layer: usize, by: By) -> PathBuf {
     let name = match by {
-        By::Lab | By::Kill => "everdram",
+        By::Lab | By::Kill | By::Test => "everdram",
         By::Teeth => "teeth",
     };
     directory().join(format!("{name}-{layer}"))
@@ -129,13 +129,17 @@ pub(super) fn build(
     let mut command = cargo();
     command.args(["build", "--quiet", "--profile", "lab"]);
     let mut programs = Vec::new();
-    if by.iter().any(|&by| by != By::Teeth) {
+    if by.iter().any(|by| matches!(by, By::Lab | By::Kill)) {
         command.args(["-p", "everdram-cli", "--bin", "everdram"]);
         programs.push(("everdram", By::Lab));
     }
     if by.contains(&By::Teeth) {
         command.args(["-p", "everdram-lab", "--example", "teeth"]);
         programs.push(("examples/teeth", By::Teeth));
+    }
+    if programs.is_empty() {
+        // A test is built when it is run.
+        return Ok(());
     }
     command.current_dir(&tree).env("CARGO_TARGET_DIR", &built);
     let output = child::output(&mut command, BUILD_MAX);
@@ -149,6 +153,15 @@ pub(super) fn build(
         let copied = fs::copy(&from, &to).map(drop);
         copied.map_err(|error| format!("{}: {error}", to.display()))
     })
+}
+
+/// Runs a test of the library of the engines in the tree that was laid out last.
+pub(super) fn test(name: &str) -> Command {
+    let mut command = cargo();
+    command.args("test --package everdram --lib -- --exact".split(' '));
+    command.arg(name).current_dir(directory().join("tree"));
+    command.env("CARGO_TARGET_DIR", directory().join("target"));
+    command
 }
 
 /// Copies the tree with the mutants of a layer.

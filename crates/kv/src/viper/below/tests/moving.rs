@@ -3,6 +3,9 @@
 use super::*;
 use crate::aof::Worth;
 use crate::viper::below::clean::give_way;
+use crate::viper::compaction::Step;
+use crate::viper::compaction::picker::Goal;
+use crate::viper::read::UNIT;
 
 /// A key that is overwritten in the pool is in use like one that is read there; one that was written once
 /// leaves with its block.
@@ -311,6 +314,87 @@ fn a_batch_over_segments_is_taken_back_on_a_full_disk() {
         assert!(user.get(&key(number), &mut found).unwrap().is_some());
         assert_eq!(found, value);
     }
+}
+
+/// The disk is full in the middle of a block: what has left it so far is dead there. Otherwise it would count
+/// again after a crash, when the removal that came later is in the log, before the place from which a start
+/// reads it at once.
+#[test]
+fn what_has_left_a_block_that_stays_is_dead_there() {
+    let directory = TempDir::new_in("/dev/shm").unwrap();
+    let viper = over(&directory.path().join("pool"), Loading::AtOpen);
+    let mut user = ViperSession::of_user(Arc::clone(&viper)).unwrap();
+    let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
+    user.put(b"leaves", &[5; 100], 0).unwrap();
+    user.put(b"stays", &[6; 100], 0).unwrap();
+    let _ticket = user.commit().unwrap();
+    let find = |key: &[u8], user: &mut ViperSession| {
+        let hash = viper.hash(key);
+        let found = look_up(&viper, &user.slot, hash, key, &mut user.scratch);
+        let (location, _, record) = found.unwrap().unwrap();
+        (location, record.stamp.order())
+    };
+    let is_dead = |at: u64| {
+        let place = viper.reader().mark_place(at).unwrap();
+        viper.reader().marks(place.at, place.epoch).unwrap() & place.bit != 0
+    };
+    let (from, order) = find(b"leaves", &mut user);
+    let [left, stayed] =
+        [b"leaves".as_slice(), b"stays"].map(|key| find(key, &mut user).0.get() * UNIT);
+    let mut batch = viper.below.as_ref().unwrap().batch(true);
+    batch.make_room(&mut session).unwrap();
+    let victim = Victim {
+        hash: viper.hash(b"leaves"),
+        key: b"leaves",
+        value: &[5; 100],
+        expires_at_ms: 0,
+        order,
+        from,
+        chain: None,
+    };
+    batch.append(&victim).unwrap();
+    assert!(!is_dead(left) && !is_dead(stayed));
+    // Without its block.
+    batch.finish(&viper, &mut session).unwrap();
+    assert!(is_dead(left) && !is_dead(stayed));
+    assert!(crate::aof::is_below(find(b"leaves", &mut user).0));
+}
+
+/// A start reads that part of the log at once of which the pool may still have live records. It does not get
+/// shorter while a reader holds blocks that records have left.
+#[test]
+fn blocks_that_wait_for_a_reader_do_not_count_as_free() {
+    let directory = TempDir::new_in("/dev/shm").unwrap();
+    let viper = over(&directory.path().join("pool"), Loading::AtOpen);
+    let mut user = ViperSession::of_user(Arc::clone(&viper)).unwrap();
+    for number in 0..6_000_u32 {
+        user.put(&number.to_le_bytes(), &[7; 200], 0).unwrap();
+    }
+    let _ticket = user.commit().unwrap();
+    let below = viper.below.as_ref().unwrap();
+    let mut compactor = viper.compactor();
+    compactor.free_passed(&viper).unwrap();
+    let ends = || (below.freed(), below.tail().line.known.settled);
+    let pin = user.slot.pin();
+    assert_eq!(
+        compactor.step(&viper, Goal::Evict, 1).unwrap(),
+        Step::Worked
+    );
+    let first = ends();
+    assert_eq!(
+        compactor.step(&viper, Goal::Evict, 1).unwrap(),
+        Step::Worked
+    );
+    let second = ends();
+    assert!(first.0 < first.1 && first.1 < second.1, "two batches left");
+    assert_eq!(first.0, second.0, "both blocks wait for the reader");
+    drop(pin);
+    compactor.free_passed(&viper).unwrap();
+    assert_eq!(
+        compactor.step(&viper, Goal::Evict, 1).unwrap(),
+        Step::Worked
+    );
+    assert_eq!(ends().0, second.1, "both are free");
 }
 
 /// Records of sessions, of a cache and of accounts lie side by side. When most of a segment has expired, its

@@ -284,6 +284,37 @@ fn hole_n14_a_checkpoint_forgets_no_removal() {
     assert!(Engine::check(&*viper).unwrap().findings.is_empty());
 }
 
+/// Until its blocks are verified, the pool may have live records that the log has, too. Another start, which
+/// may not have that checkpoint, needs to know where these begin in the log.
+#[test]
+fn a_start_with_a_checkpoint_does_not_say_what_was_freed() {
+    let directory = TempDir::new_in("/dev/shm").unwrap();
+    let (path, _) = store_with_hot_keys(directory.path());
+    let viper = over(&path, Loading::Wait);
+    let mut session = ViperSession::of_user(Arc::clone(&viper)).unwrap();
+    Engine::checkpoint(&*viper).unwrap();
+    for number in 50_000..53_000_u32 {
+        session.put(&number.to_le_bytes(), &[7; 200], 0).unwrap();
+    }
+    let _ticket = session.commit().unwrap();
+    let killed = directory.path().join("killed");
+    copy(&path, &killed);
+    drop((session, viper));
+
+    let viper = over(&killed, Loading::Refuse);
+    assert!(
+        viper.verification.is_running(),
+        "it began with no checkpoint"
+    );
+    let below = viper.below.as_ref().unwrap();
+    let ends = || (below.freed(), below.tail().line.known.settled);
+    let (freed, settled) = ends();
+    assert!(freed < settled, "nothing has left since blocks were freed");
+    while load::load_some(&viper).unwrap() {}
+    assert!(!viper.verification.is_running());
+    assert_eq!(ends().1, settled);
+}
+
 /// Kills at any time, with checkpoints of the index between evictions, promotions and removals.
 #[test]
 fn a_restart_with_a_checkpoint_finds_everything() {
