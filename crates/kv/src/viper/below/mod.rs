@@ -63,7 +63,7 @@ const _: () = assert!(PLACE_AT + HINT_BYTES as u64 <= ROOT_AT + ROOT_BYTES);
 /// Share of the pool that may be garbage, beside what is free, before blocks are compacted.
 const GARBAGE_MAX: f64 = 0.02;
 /// Share of the pool, beside what is free, from which on its garbage alone makes room.
-const ROOMY: f64 = 0.4;
+const ROOMY: f64 = 0.5;
 
 /// The tier below.
 pub(super) struct Below {
