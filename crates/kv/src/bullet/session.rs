@@ -473,8 +473,8 @@ impl Backend for BulletSession {
         self.engine.find_room(bytes.unwrap_or(INLINE_MAX) as u64)
     }
 
-    fn make_room(&mut self, bytes: u64, attempt: u32) -> Result<bool, Error> {
-        Ok(attempt == 0 && self.engine.find_room(bytes).is_ok())
+    fn make_room(&mut self, bytes: u64, _attempt: u32) -> Result<bool, Error> {
+        Ok(self.engine.find_room(bytes).is_ok())
     }
 
     #[inline]

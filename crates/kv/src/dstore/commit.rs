@@ -15,8 +15,10 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 
-/// What a commit frees is left to all sessions at once if it is more than so many slots, cells and blocks.
-const HANDED_OVER: u64 = 256;
+/// What commits free is left to all sessions once it is so many slots, cells and blocks.
+const KEPT_MAX: u64 = 256;
+/// Less in a small file: a share of its blocks. An idle session keeps it from the others.
+const KEPT_ONE_IN: u64 = 256;
 
 impl DstoreSession {
     /// Commits everything submitted; releases the stripes.
@@ -58,9 +60,10 @@ impl DstoreSession {
             Freed::Blocks { count, .. } => u64::from(count),
             Freed::Slot(_) | Freed::Cell { .. } => 1,
         });
-        let is_much = freed.sum::<u64>() > HANDED_OVER;
+        self.kept += freed.sum::<u64>();
         self.staged.forget();
-        if is_much || self.retired.is_full() {
+        let most = (self.engine.values.blocks.end() / KEPT_ONE_IN).min(KEPT_MAX);
+        if self.kept > most || self.retired.is_full() {
             self.hand_over_retired();
         }
         self.engine.room.free_survived(&self.engine.pool);

@@ -78,6 +78,8 @@ pub(crate) struct DstoreSession {
     pub(super) claims: Claims,
     /// What readers may still be looking at, with the position of the record that freed it.
     pub(super) retired: Retired<(u64, Freed)>,
+    /// Slots, cells and blocks freed since the session last left them to all.
+    pub(super) kept: u64,
     /// The cell of a body.
     pub(super) cell: Vec<u8>,
     /// Inside the gate of a checkpoint by copy-on-write.
@@ -106,6 +108,7 @@ impl DstoreSession {
             entry: Vec::new(),
             claims: Claims::default(),
             retired: Retired::default(),
+            kept: 0,
             cell: Vec::new(),
             is_inside: false,
             core: SessionCore::default(),
@@ -194,6 +197,7 @@ impl DstoreSession {
         let mut retired = lock(&self.engine.retired);
         retired.append(&mut self.retired);
         drop(retired);
+        self.kept = 0;
         self.engine.free_retired(false);
     }
 }

@@ -11,7 +11,7 @@ use super::session::limit::Permit;
 use super::{
     BatchOp, Engine, EngineSession, Found, Late, Loan, Piece, Placed, Placing, Said, Ticket, Visit,
 };
-use crate::concurrency::stripes::StripeId;
+use crate::concurrency::stripes::{Backoff, StripeId};
 use crate::error::Error;
 use std::ops::{Bound, Deref, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -487,6 +487,11 @@ pub(crate) fn with_room<B: Backend, T>(
     })
 }
 
+/// How often a write that finds no room tries again although nothing was freed.
+const PATIENCE: u32 = 3;
+/// How often it tries again at most.
+const ATTEMPTS: u32 = 100;
+
 /// As [`with_room`], of a write that finds out how many bytes it takes. It decides anew each time: while room
 /// is made it holds no key, and others may write.
 ///
@@ -497,14 +502,20 @@ pub(crate) fn with_room_for<B: Backend, T>(
     session: &mut B,
     mut write: impl FnMut(&mut B, &mut usize) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let (mut attempt, mut room) = (0, 0);
+    let (mut attempt, mut vain, mut room) = (0, 0, 0);
     loop {
         match write(session, &mut room) {
             Err(full @ Error::NoSpace(_)) => {
                 // Compaction may lock any key, so this session may hold none.
                 session.commit_pending()?;
-                if !session.make_room(room as u64, attempt)? {
-                    return Err(full);
+                // Others may hold up what could be freed, or take it: what they replace is garbage soon.
+                match attempt < ATTEMPTS && session.make_room(room as u64, attempt)? {
+                    true => vain = 0,
+                    false if vain < PATIENCE => vain += 1,
+                    false => return Err(full),
+                }
+                if attempt > 0 {
+                    Backoff::rest();
                 }
                 attempt += 1;
             }

@@ -108,6 +108,8 @@ pub(crate) struct ViperSession {
     pub(super) compaction: bool,
     /// The session took a block while few were free; see `compaction/backpressure.rs`.
     pub(super) owes: bool,
+    /// Bytes that compaction had freed in all when the session last looked for room.
+    pub(super) freed_seen: u64,
     pub(super) last_ticket: Lsn,
     pub(super) core: SessionCore,
 }
@@ -153,6 +155,7 @@ impl ViperSession {
             reserved: Vec::new(),
             compaction: false,
             owes: false,
+            freed_seen: 0,
             last_ticket: Lsn(0),
             core: SessionCore::default(),
             engine,
@@ -386,7 +389,7 @@ impl Backend for ViperSession {
         if self.engine.below.is_some() {
             Engine::verify(&*self.engine)?;
         }
-        Ok(self.engine.make_room(bytes, attempt))
+        Ok(self.engine.make_room(bytes, attempt, &mut self.freed_seen))
     }
 
     #[inline]

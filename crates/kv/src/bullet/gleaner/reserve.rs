@@ -13,6 +13,7 @@
 //! Objects that are too large for a log are allocated when they are written, and do not use the reserve.
 
 use crate::bullet::Bullet;
+use crate::concurrency::stripes::Backoff;
 use crate::error::Error;
 use everdram_pm::LINE;
 use parking_lot::Mutex;
@@ -21,6 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes that a put may need in addition to its object: lines of chains, padding.
 const BESIDES: u64 = 512;
+/// How often room is looked for while other threads hold some up: for some 100 milliseconds.
+const ATTEMPTS: u32 = 20;
 /// The debt is at most one in this many bytes of all logs.
 const OWED_ONE_IN: u64 = 4;
 
@@ -116,24 +119,32 @@ impl Bullet {
         self.reserve.tight.load(Ordering::Relaxed)
     }
 
-    /// Makes room for a put of `bytes` bytes in a tight pool; the caller holds nothing.
+    /// Makes room for a put of `bytes` bytes in a tight pool; the caller holds nothing. It tries again while
+    /// other threads hold up what could be freed: one of them may have no core just now, or take the room
+    /// that was made.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; as [`Bullet::step`].
     #[cold]
     pub(in crate::bullet) fn find_room(&self, bytes: u64) -> Result<(), Error> {
-        if self.has_lines(bytes) {
-            return Ok(());
+        for _ in 0..ATTEMPTS {
+            if self.has_lines(bytes) {
+                return Ok(());
+            }
+            // Removed keys may free room, or the medium may have room again.
+            self.sweep_all_cleared()?;
+            self.glean_all()?;
+            let _refused = self.back.heap.grow_to(self.reserve() + bytes);
+            self.keep_room();
+            if self.has_lines(bytes) {
+                return Ok(());
+            }
+            if self.is_tidy() {
+                break;
+            }
+            Backoff::rest();
         }
-        // Removed keys may free room, or the medium may have room again.
-        self.sweep_all_cleared()?;
-        self.glean_all()?;
-        let _refused = self.back.heap.grow_to(self.reserve() + bytes);
-        self.keep_room();
-        match self.has_lines(bytes) {
-            true => Ok(()),
-            false => Err(full(self.pool.region().len())),
-        }
+        Err(full(self.pool.region().len()))
     }
 
     /// As [`Bullet::find_room`], for a caller that holds locks: it makes no room. 0 bytes always fit.

@@ -260,13 +260,20 @@ pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
     let freed = loop {
         let mut compactor = viper.compactor();
         if compactor.is_between_generations(viper) && !viper.compaction.is_awaited() {
-            // A generation that used as much room as it made was not worth it.
             let now = viper.space.blocks.free_count();
-            let has_gained = free.is_none_or(|before| now > before);
-            if !has_gained {
+            if free.is_none_or(|before| now > before) {
+                free = Some(now);
+            } else if viper.compaction.retired.is_empty() || waits == WAITS_MAX {
+                // A generation that used as much room as it made was not worth it.
                 break compactor.freed;
+            } else {
+                // Chains wait for readers.
+                compactor.free_passed(viper)?;
+                drop(compactor);
+                backoff.wait();
+                waits += 1;
+                continue;
             }
-            free = Some(now);
         }
         let step = compactor.step(viper, Goal::Threshold, few!(ROUND))?;
         let freed = compactor.freed;
@@ -318,20 +325,21 @@ impl Viper {
     }
 
     /// Makes room after a write of `bytes` was refused for want of it. Whether the write is worth another
-    /// try.
-    pub(super) fn make_room(&self, bytes: u64, attempt: u32) -> bool {
-        match attempt {
+    /// try: also if other threads made room since the last attempt, at which `seen` bytes were freed in all.
+    /// They may make all the room there is to make.
+    pub(super) fn make_room(&self, bytes: u64, attempt: u32, seen: &mut u64) -> bool {
+        let made = match self.below {
             // More each time: a batch needs room for its journal, too.
-            _ if self.below.is_some() => {
-                attempt < EVICTIONS_MAX && self.evict_for(bytes * (u64::from(attempt) + 1))
-                    || super::checkpoint::give_way(self)
+            Some(_) => attempt < EVICTIONS_MAX && self.evict_for(bytes * (u64::from(attempt) + 1)),
+            None => {
+                let reclaimed = self.epochs.without_leases(|| reclaim_all(self));
+                attempt == 0 && reclaimed.is_ok()
             }
-            // Even if nothing is freed here: another thread may make all the room there is to make.
-            0 => self.epochs.without_leases(|| reclaim_all(self)).is_ok(),
-            // A slower restart is better than a refused write.
-            1 => super::checkpoint::give_way(self),
-            _ => false,
-        }
+        };
+        let freed = self.compactor().freed;
+        let more = freed > std::mem::replace(seen, freed);
+        // A slower restart is better than a refused write.
+        made || more || super::checkpoint::give_way(self)
     }
 
     /// Whether a log below is still being read.
