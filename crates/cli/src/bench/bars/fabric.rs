@@ -2,7 +2,6 @@
 //! as the figures of RDMP-KV measure it.
 
 use super::{Arguments, ensure_bounds};
-use crate::bench::figure::print_verdicts;
 use crate::bench::store::ensure_directory;
 use crate::settings::usage;
 use crate::terminal::Progress;
@@ -48,7 +47,10 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Verdict>> {
         settings.repeat,
         settings.seconds,
     );
-    print_verdicts("Bars", &measured.bars, true);
+    print!(
+        "\n{}",
+        Verdict::table_of_numbers(&measured.bars).text(usize::MAX)
+    );
     for (group, why) in &measured.skipped {
         println!("  {group} was not measured: {why}");
     }

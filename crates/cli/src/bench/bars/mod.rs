@@ -39,8 +39,8 @@ use std::str::FromStr;
                   Belady's choice over the same trace; gets from the log; bytes to the log; moves of records; its slowest \
                   puts; a flood of puts against bare writes to the disk; its restart after a kill, against viper and \
                   against a redis-server that loads the same keys from its append-only files; DRAM a key.\n\n\
-                  With --door fabric: the fabric door against the Redis door of the same server, over loopback; what idle \
-                  clients take; GET with a landing area and without; and the server's time of puts of 64 KiB by way, on an \
+                  With --door fabric: the fabric door against the Redis door of the same server, over loopback, and against \
+                  the same messages, writes and reads of libfabric without a store; what idle clients take; GET with a landing area and without; and the server's time of puts of 64 KiB by way, on an \
                   emulated network, as `everdram bench figure rdmp-7` measures it.\n\n\
                   viper needs memory for the records several times over: 5M take some 6 GiB, the group `large` 12 GiB. \
                   dstore takes half of the free memory and of the free disk, at most.\n\n\
@@ -85,7 +85,7 @@ pub(crate) struct Arguments {
     /// Groups to measure, of viper: put, overwrite, get, absent, update, delete, ycsb, batch, sizes, threads,
     /// large, space, recovery, tail; of dstore: put, checkpoints, cow, steady, threads, get, cold, cpu,
     /// traffic, recovery, space, large, server, range; of tiered: memory, fits, hits, below, written, moves,
-    /// tail, flood, restart; of the fabric door: put, idle, resp, inside [default: all]
+    /// tail, flood, restart; of the fabric door: put, bare, idle, resp, inside [default: all]
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Fewer records and operations, for a first look.

@@ -1,6 +1,9 @@
 //! The fabric door against the Redis door of the same server, over loopback: libfabric's provider `tcp`,
 //! which needs no adapter. What a modelled network shows is judged with the figures of RDMP-KV.
 
+mod bare;
+
+use self::bare::{Bare, HEAD_BYTES};
 use crate::fixture::Place;
 use crate::latency::histogram;
 use crate::named::named;
@@ -20,12 +23,17 @@ named! {
     /// What is measured together.
     Group, "group":
     Put = "put": "Puts of 200 bytes, against SET",
+    Bare = "bare": "Puts and gets, against the same messages, writes and reads without a store",
     Idle = "idle": "1000 clients that do nothing",
     Resp = "resp": "GET of a server whose pool has a landing area, against one without",
 }
 
 /// Bytes of a value.
 const VALUE_BYTES: usize = 200;
+/// Values that travel by writes and reads of their own, and keys of such puts.
+const SHORT_BYTES: usize = 4 << 10;
+const LONG_BYTES: usize = 64 << 10;
+const KEYS_OF_LONG: u64 = 16;
 /// Clients that keep a server busy, and those that do nothing.
 const BUSY: usize = 50;
 const IDLE: usize = 1000;
@@ -72,11 +80,12 @@ pub fn measure(settings: &Settings, tell: &mut dyn FnMut(Group)) -> Result<Measu
         tell(group);
         let bars = match (group, everdram_fabric::version()) {
             (Group::Resp, _) => with_landing_area(settings),
-            (Group::Put | Group::Idle, Err(error)) => {
+            (Group::Put | Group::Bare | Group::Idle, Err(error)) => {
                 measured.skipped.push((group, error.to_string()));
                 continue;
             }
             (Group::Put, Ok(_)) => puts(settings),
+            (Group::Bare, Ok(_)) => against_bare(settings),
             (Group::Idle, Ok(_)) => idle(settings),
         };
         let bars = bars.with_context(|| format!("{group}: {}", group.what()))?;
@@ -93,15 +102,29 @@ struct Server {
 }
 
 impl Server {
+    /// One with a fabric door.
     fn start(settings: &Settings, arguments: &[&str]) -> Result<Server, Error> {
-        let place = Place::within(&settings.dir)?;
         let address = format!("tcp://127.0.0.1:{}", free_port()?);
-        let has_door = arguments.is_empty();
+        let door = ["--fabric", &address];
+        let server = Server::start_with(settings, &[&door, arguments].concat(), address.clone())?;
+        // The fabric door opens behind the Redis door.
+        let begun = Instant::now();
+        loop {
+            match server.client() {
+                Ok(_) => return Ok(server),
+                Err(error) if begun.elapsed() > CONNECTING => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+
+    fn start_with(
+        settings: &Settings,
+        arguments: &[&str],
+        address: String,
+    ) -> Result<Server, Error> {
+        let place = Place::within(&settings.dir)?;
         let server = contender(settings, place.path())?.with(arguments.iter().copied());
-        let server = match has_door {
-            true => server.with(["--fabric", &address]),
-            false => server,
-        };
         Ok(Server {
             running: Running::start(&server, data(settings), Pins::apart())?,
             address,
@@ -178,32 +201,47 @@ fn puts(settings: &Settings) -> Result<Vec<Verdict>, Error> {
     server.running.stop()?;
     Ok(vec![
         bar(
-            "latency of an inline put of 200 bytes, one at a time, against SET",
+            "latency of an inline put of 200 bytes",
+            "SET",
             &latency,
             1.05,
         ),
         bar(
-            "processor time of the server for a put of 200 bytes, 50 clients, against SET",
+            "the server's processor time for a put of 200 bytes, 50 clients",
+            "SET",
             &work,
             1.1,
         ),
     ])
 }
 
-/// The median of what one is of the other in each repetition.
-fn bar(says: &str, pairs: &[(f64, f64)], most: f64) -> Verdict {
+/// The median of what one is of the other, with its name, in each repetition; and the medians of both, in us.
+fn bar(says: &str, beside: &str, pairs: &[(f64, f64)], most: f64) -> Verdict {
     let middle = |of: fn(&(f64, f64)) -> f64| Spread::of(pairs.iter().map(of)).median;
     let compared = Compared {
         made_of: Some((middle(|pair| pair.0) / 1000.0, "us".into())),
-        against: Some((middle(|pair| pair.1) / 1000.0, "us".into())),
+        against: Some((middle(|pair| pair.1) / 1000.0, beside.into())),
         ..Compared::new("ratio", middle(|(one, other)| one / other))
     };
     Verdict::new(("bar", says), vec![compared], (0.0, Some(most)), true)
 }
 
 fn median_of_puts(server: &Server, settings: &Settings) -> Result<f64, Error> {
+    let mut client = server.client()?;
+    median(server, settings, |number| {
+        let key = key(number % settings.records);
+        client.put_expiring(&key, &[7; VALUE_BYTES], 0, Way::Inline)?;
+        Ok(())
+    })
+}
+
+/// The median time of a call, in ns, one after another where clients run.
+fn median(
+    server: &Server,
+    settings: &Settings,
+    mut call: impl FnMut(u64) -> Result<(), Error>,
+) -> Result<f64, Error> {
     let (latencies, _) = server.running.beside(|| {
-        let mut client = server.client()?;
         let mut latencies = histogram();
         let begun = Instant::now();
         for number in 0.. {
@@ -211,13 +249,97 @@ fn median_of_puts(server: &Server, settings: &Settings) -> Result<f64, Error> {
             if (before - begun).as_secs_f64() > settings.seconds {
                 break;
             }
-            let key = key(number % settings.records);
-            client.put_expiring(&key, &[7; VALUE_BYTES], 0, Way::Inline)?;
+            call(number)?;
             latencies.saturating_record(u64::try_from(before.elapsed().as_nanos())?);
         }
         Ok(latencies)
     })?;
     Ok(latencies.value_at_quantile(0.5) as f64)
+}
+
+/// Calls against what libfabric takes for their messages, writes and reads.
+fn against_bare(settings: &Settings) -> Result<Vec<Verdict>, Error> {
+    let server = Server::start(
+        settings,
+        &[
+            "--landing-bytes",
+            "64MiB",
+            "--fabric-read-in-place",
+            "--fabric-trust-peers",
+        ],
+    )?;
+    let (mut client, mut bare) = (server.client()?, Bare::start(Pins::apart())?);
+    ensure!(
+        client.takes_client_centric() && client.reads_in_place(),
+        "a door without RDMP-CC"
+    );
+    let request = HEAD_BYTES + key(0).len();
+    let long = vec![7; LONG_BYTES];
+    client.put(b"long", &long)?;
+    // The first get makes the checks of the pieces.
+    client.get(b"long")?;
+    let (mut inline, mut written, mut read) = (Vec::new(), [Vec::new(), Vec::new()], Vec::new());
+    for _ in 0..settings.repeat {
+        let put = median_of_puts(&server, settings)?;
+        let asked = median(&server, settings, |_| bare.ask(request + VALUE_BYTES))?;
+        inline.push((put, asked));
+        for (pairs, bytes) in written.iter_mut().zip([SHORT_BYTES, LONG_BYTES]) {
+            let value = &long[..bytes];
+            let put = median(&server, settings, |number| {
+                let key = key(number % KEYS_OF_LONG);
+                client.put_expiring(&key, value, 0, Way::ClientCentric)?;
+                Ok(())
+            })?;
+            let both = median(&server, settings, |_| {
+                bare.ask(request)?;
+                bare.write_durably(bytes)
+            })?;
+            pairs.push((put, both));
+        }
+        let got = median(&server, settings, |_| {
+            let value = client.get(b"long")?;
+            ensure!(
+                value.is_some_and(|value| value.len() == LONG_BYTES),
+                "no value"
+            );
+            Ok(())
+        })?;
+        let both = median(&server, settings, |_| {
+            bare.ask(request)?;
+            bare.read(LONG_BYTES)
+        })?;
+        read.push((got, both));
+    }
+    bare.stop()?;
+    drop(client);
+    server.running.stop()?;
+    let [short, long] = written;
+    Ok(vec![
+        bar(
+            "latency of an inline put of 200 bytes",
+            "a message of its length, and an answer",
+            &inline,
+            1.25,
+        ),
+        bar(
+            "latency of a put of 4 KiB by RDMP-CC-ADP",
+            "a message, an answer and a durable write",
+            &short,
+            1.15,
+        ),
+        bar(
+            "latency of a put of 64 KiB by RDMP-CC-ADP",
+            "a message, an answer and a durable write",
+            &long,
+            1.15,
+        ),
+        bar(
+            "latency of a get of 64 KiB in place",
+            "a message, an answer and a read",
+            &read,
+            1.15,
+        ),
+    ])
 }
 
 /// Nanoseconds of the server's processors for a put, while each client has one under way.
@@ -262,20 +384,23 @@ fn idle(settings: &Settings) -> Result<Vec<Verdict>, Error> {
     })?;
     drop((clients, first));
     server.running.stop()?;
-    let of = |says, name, value, most| {
-        let measured = vec![Compared::new(name, value)];
+    let of = |says, unit: &str, value, most| {
+        let measured = vec![Compared {
+            made_of: Some((value, unit.into())),
+            ..Compared::new(unit, value)
+        }];
         Verdict::new(("bar", says), measured, (0.0, Some(most)), true)
     };
     Ok(vec![
         of(
-            "1000 clients that do nothing: KiB of the server for each",
+            "1000 clients that do nothing: memory of the server for each",
             "KiB",
             grown as f64 / IDLE as f64 / 1024.0,
             32.0,
         ),
         of(
-            "1000 clients that do nothing: share of a core",
-            "share",
+            "1000 clients that do nothing: processor time of the server",
+            "of a core",
             spent.as_secs_f64() / IDLE_SECONDS as f64,
             0.01,
         ),
@@ -283,8 +408,8 @@ fn idle(settings: &Settings) -> Result<Vec<Verdict>, Error> {
 }
 
 fn with_landing_area(settings: &Settings) -> Result<Vec<Verdict>, Error> {
-    let with = Server::start(settings, &["--landing-bytes", "64MiB"])?;
-    let without = Server::start(settings, &["--landing-bytes", "0"])?;
+    let start = |bytes| Server::start_with(settings, &["--landing-bytes", bytes], String::new());
+    let (with, without) = (start("64MiB")?, start("0")?);
     let mut work = Vec::new();
     for _ in 0..settings.repeat {
         let of = |server: &Server| server.asked(settings, Command::Get, BUSY, Metric::ProcessCpuNs);
@@ -293,7 +418,8 @@ fn with_landing_area(settings: &Settings) -> Result<Vec<Verdict>, Error> {
     with.running.stop()?;
     without.running.stop()?;
     Ok(vec![bar(
-        "processor time of the server for a GET, with a landing area and no grants, against a pool without",
+        "the server's processor time for a GET, with a landing area",
+        "without one",
         &work,
         1.01,
     )])
