@@ -33,6 +33,8 @@ pub(super) struct Client {
     /// The number of its call, until that ends.
     pub(super) call: Option<u32>,
     pub(super) is_connected: bool,
+    /// Its connection has ended, and what it was told may lie in its slot yet: the store had no room for it.
+    pub(super) is_waiting: bool,
     /// Some thread plays it.
     pub(super) is_busy: bool,
 }
@@ -41,6 +43,7 @@ impl Clients {
     /// The process has ended.
     pub(crate) fn lose_connections(&self) {
         for client in &mut self.0.lock().all {
+            client.is_waiting |= client.is_connected && client.call.is_none();
             (client.call, client.is_connected, client.is_busy) = (None, false, false);
         }
     }
@@ -60,7 +63,7 @@ impl Clients {
             && let Some(gone) = known
                 .all
                 .iter()
-                .position(|client| !client.is_connected && !client.is_busy)
+                .position(|client| !client.is_connected && !client.is_waiting && !client.is_busy)
         {
             known.all.remove(gone);
         }
@@ -88,14 +91,18 @@ impl Clients {
         });
     }
 
-    /// Whether another client may rely on what it writes into the pages of this one.
-    pub(super) fn has_others_in(&self, client: &Client) -> bool {
+    /// Whether another client may rely on what it writes, or has written, into the pages of this one.
+    pub(super) fn has_others_in(&self, client: &Client, landing: &Landing) -> bool {
         let pages = |of: &Client| of.grant.offset..of.grant.offset + of.grant.bytes;
         let mine = pages(client);
-        self.0.lock().all.iter().any(|other| {
+        let mut known = self.0.lock();
+        if landing.stats().grants == 0 {
+            known.all.iter_mut().for_each(|one| one.is_waiting = false);
+        }
+        known.all.iter().any(|other| {
             let theirs = pages(other);
             other.name != client.name
-                && other.is_connected
+                && (other.is_connected || other.is_waiting)
                 && theirs.start < mine.end
                 && mine.start < theirs.end
         })

@@ -92,6 +92,7 @@ impl Caller<'_> {
             arrived: 0,
             call: Some(number),
             is_connected: true,
+            is_waiting: false,
             is_busy: true,
         };
         self.clients.enter(client.clone());
@@ -215,7 +216,7 @@ impl Caller<'_> {
             }
             // Nobody else writes there meanwhile: whoever gets the pages writes all of them later.
             None => self.recorder.at_once(|| {
-                if self.clients.has_others_in(&client) {
+                if self.clients.has_others_in(&client, &landing) {
                     return Ok(());
                 }
                 client.arrived = 0;
@@ -241,8 +242,9 @@ impl Caller<'_> {
             // Nothing has arrived, and nothing may arrive any more.
             (Ok(false), Some(call)) => self.recorder.ret(call, Outcome::Declined),
             (Ok(false), None) => panic!("what was durable has not been applied"),
+            (Ok(true), None) => {}
             // It stays until there is room.
-            (Ok(true), None) | (Err(Error::NoSpace(_)), _) => {}
+            (Err(Error::NoSpace(_)), _) => client.is_waiting = true,
             (Err(error), _) => return Err(error),
         }
         self.clients.give_back(client);
