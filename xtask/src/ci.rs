@@ -40,7 +40,7 @@ pub(crate) const TESTS: [Step; 3] = [
     Step::tests(
         "test",
         Under::Plain,
-        900,
+        1300,
         "test --workspace --exclude everdram-cli --exclude everdram-lab --features everdram-pm/faults --all-targets \
          --no-fail-fast",
     ),
@@ -55,7 +55,7 @@ pub(crate) const TESTS: [Step; 3] = [
     Step::tests(
         "kill loop",
         Under::Plain,
-        720,
+        1000,
         "test --package everdram-cli --all-targets --no-fail-fast -- --nocapture --test-threads 2",
     ),
 ];

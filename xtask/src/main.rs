@@ -26,7 +26,8 @@ Chores of everdram. Usage: cargo xtask <chore>
           skipped, what failed, and a line `N passed, N failed`
   test    all tests and doc tests, the kill loop included (EVERDRAM_KILLS=N sets its kills)
   lab     the crash lab, optimised: many runs (EVERDRAM_LAB_RUNS=N), the mutation score, lints
-  mutants the score that counts: how many of the bugs planted by xtask/mutants the crash lab finds, five minutes for each;
+  mutants the score that counts: how many of the bugs planted by xtask/mutants are found, by the crash lab in five minutes
+          or by a test that the bug names;
           `mutants --quick` tries six, a minute each, and the holes of the published designs, `--holes` those alone.
           Also --only NAME[,NAME], --list, --seconds N, --seed N
   fuzz    all fuzzing targets, 30 s each: pool, bullet, dstore, tiered, ...; also

@@ -16,25 +16,25 @@ pub(crate) const MIRI: [Step; 4] = [
     Step::tests(
         "miri, substrate",
         Under::Miri,
-        240,
+        400,
         "test --package everdram-pm --lib -- region:: lane:: cpu:: extent:: dram:: barrier::",
     ),
     Step::tests(
         "miri, key locks, epochs, index words",
         Under::Miri,
-        120,
+        300,
         "test --package everdram --lib -- stripes:: epoch:: index::entry index::line index::directory index::arena index::locks",
     ),
     Step::tests(
         "miri, viper over heap memory",
         Under::Miri,
-        400,
+        600,
         "test --package everdram --lib -- viper::tests viper::layout viper::record viper::batch",
     ),
     Step::tests(
         "miri, boundary to C",
         Under::Miri,
-        120,
+        300,
         "test --package everdram-fabric-c --lib -- boundary::",
     ),
 ];
@@ -44,20 +44,20 @@ pub(crate) const TSAN: [Step; 3] = [
     Step::tests(
         "tsan, structures and viper over heap memory",
         Under::Tsan,
-        300,
+        500,
         "test --package everdram --lib -- stripes:: epoch:: viper:: index::arena index::directory index::line index::locks",
     ),
     Step::tests(
         "tsan, contract",
         Under::Tsan,
-        300,
+        500,
         "test --package everdram --test contract",
     ),
     // The test that is left out measures how long a shutdown takes, in seconds that are longer here.
     Step::tests(
         "tsan, server",
         Under::Tsan,
-        300,
+        500,
         "test --package everdram-resp --lib --test wire -- --skip cannot_hold_up_a_shutdown",
     ),
 ];

@@ -281,6 +281,11 @@ impl Heap {
         self.lines.free() * LINE
     }
 
+    /// Whether a pool that has grown as far as it may could hold so many bytes.
+    pub(crate) fn could_hold(&self, bytes: u64) -> bool {
+        bytes < self.bytes_max.max(self.pool.region().len())
+    }
+
     pub(crate) fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes
     }

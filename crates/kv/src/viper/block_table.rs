@@ -505,6 +505,11 @@ impl Blocks {
         bytes / self.geometry.block_bytes
     }
 
+    /// Whether all blocks that the pool may have could hold so many bytes.
+    pub(super) fn could_hold(&self, bytes: u64) -> bool {
+        bytes / self.geometry.block_bytes < self.max_blocks.max(self.total())
+    }
+
     /// Whether the pool has more than half of the blocks that it may have.
     pub(super) fn is_half_grown(&self) -> bool {
         self.total() * 2 > self.max_blocks

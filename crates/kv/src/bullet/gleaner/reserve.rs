@@ -127,7 +127,11 @@ impl Bullet {
     /// [`Error::NoSpace`]; as [`Bullet::step`].
     #[cold]
     pub(in crate::bullet) fn find_room(&self, bytes: u64) -> Result<(), Error> {
-        for _ in 0..ATTEMPTS {
+        let attempts = match self.back.heap.could_hold(bytes) {
+            true => ATTEMPTS,
+            false => 0,
+        };
+        for _ in 0..attempts {
             if self.has_lines(bytes) {
                 return Ok(());
             }

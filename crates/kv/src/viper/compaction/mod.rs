@@ -328,6 +328,11 @@ impl Viper {
     /// try: also if other threads made room since the last attempt, at which `seen` bytes were freed in all.
     /// They may make all the room there is to make.
     pub(super) fn make_room(&self, bytes: u64, attempt: u32, seen: &mut u64) -> bool {
+        // However often others make room, this will not fit, unless it is less than it seems: a batch may
+        // write a key twice.
+        if attempt > 0 && !self.space.blocks.could_hold(bytes) {
+            return false;
+        }
         let made = match self.below {
             // More each time: a batch needs room for its journal, too.
             Some(_) => attempt < EVICTIONS_MAX && self.evict_for(bytes * (u64::from(attempt) + 1)),
