@@ -22,13 +22,29 @@ pub(crate) enum Worth {
 }
 
 impl Log {
-    /// The segment to clean, among those with a number below `before`, at `now` (Unix milliseconds), and how
-    /// many of its bytes will be kept; `None`: it is not worth it.
-    pub(crate) fn worth_cleaning(&self, worth: Worth, now: u64, before: u64) -> Option<(u64, u64)> {
+    /// The segment to clean, behind an end at `settled` (number of the last segment, and offset), at `now`
+    /// (Unix milliseconds), and how many of its bytes will be kept; `None`: it is not worth it. On a full
+    /// disk, a segment whose bytes have room: where the one with most garbage has none, another makes some.
+    pub(crate) fn worth_cleaning(
+        &self,
+        worth: Worth,
+        now: u64,
+        (before, offset): (u64, u64),
+    ) -> Option<(u64, u64)> {
         let mut segments = self.segments();
         segments.retain(|segment| segment.number < before);
-        let oldest = segments.first()?;
+        let oldest = Arc::clone(segments.first()?);
         let garbage = |segment: &Segment| segment.garbage(now, segment.number == oldest.number);
+        let kept = |segment: &Segment| segment.use_of().0.saturating_sub(garbage(segment));
+        if let Worth::Room(_) = worth {
+            // The spare is for a segment whose own room makes up for it: otherwise it would be gone.
+            let (rest, room) = (
+                self.segment_bytes.saturating_sub(offset),
+                self.room_to_clean(offset),
+            );
+            let is_full = |segment: &Segment| segment.use_of().0 >= self.segment_bytes;
+            segments.retain(|one| kept(one) <= rest || is_full(one) && kept(one) <= room);
+        }
         // What a refused batch leaves is a segment without entries, which is all garbage.
         let share = |segment: &Segment| match segment.use_of().0 {
             0 => 1.0,
@@ -53,15 +69,14 @@ impl Log {
                 let bytes = sum(&|segment| segment.use_of().0);
                 if removals > bytes * REMOVALS {
                     // They can go once nothing is left that is older.
-                    oldest
+                    &oldest
                 } else {
                     let is_worth_it = sum(&garbage) > bytes * least || share(worst) > NEARLY_ALL;
                     is_worth_it.then_some(worst)?
                 }
             }
         };
-        let kept = chosen.use_of().0.saturating_sub(garbage(chosen));
-        Some((chosen.number, kept))
+        Some((chosen.number, kept(chosen)))
     }
 
     /// Whether no segment is older.

@@ -59,7 +59,8 @@ impl Below {
         };
         // What is not settled may not be swung yet, and would look stale.
         let settled = self.tail().line.known.settled;
-        let Some((number, kept)) = self.log.worth_cleaning(worth, now, settled.segment) else {
+        let end = (settled.segment, settled.offset);
+        let Some((number, kept)) = self.log.worth_cleaning(worth, now, end) else {
             return Ok(false);
         };
         if kept > self.log.room_to_clean(settled.offset) {
