@@ -42,8 +42,10 @@ impl Log {
                 self.segment_bytes.saturating_sub(offset),
                 self.room_to_clean(offset),
             );
+            // And what is kept may be a little more than is known.
+            let most = self.segment_bytes / 16 * 15;
             let is_full = |segment: &Segment| segment.use_of().0 >= self.segment_bytes;
-            segments.retain(|one| kept(one) <= rest || is_full(one) && kept(one) <= room);
+            segments.retain(|one| kept(one) <= rest || is_full(one) && kept(one) <= room.min(most));
         }
         // What a refused batch leaves is a segment without entries, which is all garbage.
         let share = |segment: &Segment| match segment.use_of().0 {
