@@ -22,9 +22,9 @@ pub(crate) enum Worth {
 }
 
 impl Log {
-    /// The segment to clean, behind an end at `settled` (number of the last segment, and offset), at `now`
-    /// (Unix milliseconds), and how many of its bytes will be kept; `None`: it is not worth it. On a full
-    /// disk, a segment whose bytes have room: where the one with most garbage has none, another makes some.
+    /// The segment to clean at `now` (Unix milliseconds), of those before the end (number and offset),
+    /// and how many of its bytes will be kept; `None`: it is not worth it. On a full disk only segments count
+    /// whose kept bytes have room: where the one with most garbage has none, another makes some.
     pub(crate) fn worth_cleaning(
         &self,
         worth: Worth,

@@ -86,7 +86,6 @@ impl Profile {
         let fits = |profile: &Profile| match profile {
             Profile::Order | Profile::Objects => engine == EngineKind::Dstore,
             Profile::Tiers => engine == EngineKind::Tiered,
-            Profile::Remote => true,
             _ => true,
         };
         Profile::ALL.into_iter().filter(fits).collect()

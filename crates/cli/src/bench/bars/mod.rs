@@ -40,8 +40,8 @@ use std::str::FromStr;
                   puts; a flood of puts against bare writes to the disk; its restart after a kill, against viper and \
                   against a redis-server that loads the same keys from its append-only files; DRAM a key.\n\n\
                   With --door fabric: the fabric door against the Redis door of the same server, over loopback, and against \
-                  the same messages, writes and reads of libfabric without a store; what idle clients take; GET with a landing area and without; and the server's time of puts of 64 KiB by way, on an \
-                  emulated network, as `everdram bench figure rdmp-7` measures it.\n\n\
+                  the same messages, writes and reads of libfabric without a store; what idle clients take; GET with a \
+                  landing area and without; and the server's time of puts of 64 KiB by way, on an emulated network, as `everdram bench figure rdmp-7` measures it.\n\n\
                   viper needs memory for the records several times over: 5M take some 6 GiB, the group `large` 12 GiB. \
                   dstore takes half of the free memory and of the free disk, at most.\n\n\
                   Examples:\n  \
