@@ -88,8 +88,8 @@ pub(crate) struct Log {
     generation: AtomicU64,
     /// Greater than the number of any segment that there ever was.
     next: AtomicU64,
-    /// Whether the spare has its room; see [`self::spare`].
-    has_spare: AtomicBool,
+    /// Bytes of the spare; 0: there is none. See [`self::spare`].
+    spare: AtomicU64,
     /// See [`Log::is_short`].
     short: AtomicBool,
     /// Segments behind the settled end, made before a crash.
@@ -108,7 +108,7 @@ impl Log {
             table: RwLock::default(),
             generation: AtomicU64::new(0),
             next: AtomicU64::new(1),
-            has_spare: AtomicBool::new(false),
+            spare: AtomicU64::new(0),
             short: AtomicBool::new(false),
             unsettled: false,
             cut_off: Mutex::default(),
@@ -154,14 +154,14 @@ impl Log {
         Ok(segment)
     }
 
-    /// Makes the file of a segment, durably; the manifest does not have it yet.
-    fn new_segment(&self) -> Result<Arc<Segment>, Error> {
+    /// Makes the file of a segment, durably, with room for so many bytes; the manifest does not have it yet.
+    fn new_segment(&self, bytes: u64) -> Result<Arc<Segment>, Error> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let name = manifest::segment_name(number);
         let made = || {
             let file = self.shelf.create(&name)?;
             // A full disk shows here, and not in the middle of a batch.
-            file.reserve(self.segment_bytes)?;
+            file.reserve(bytes)?;
             file.write_at(0, &segment::head(&self.secret, number, self.incarnation))?;
             file.sync()?;
             // The name, too: of the two names, a crash could keep the manifest's alone.

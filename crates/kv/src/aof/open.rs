@@ -37,7 +37,7 @@ impl Log {
     ) -> Result<(Log, Known), Error> {
         let log = Log::new(shelf, secret, incarnation, segment_bytes);
         log.clear_unknown()?;
-        let segment = log.new_segment()?;
+        let segment = log.new_segment(log.segment_bytes)?;
         log.write_manifest(&[segment.number])?;
         let known = Known {
             settled: segment.at(HEAD),
@@ -138,7 +138,7 @@ impl Log {
     pub(crate) fn tidy(&self) -> Result<(), Error> {
         let kept = self.numbers();
         if self.unsettled {
-            self.write_manifest(&kept)?;
+            self.with_spare(|| self.write_manifest(&kept))?;
         }
         let mut is_changed = false;
         for name in self.names()? {

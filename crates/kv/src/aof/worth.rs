@@ -1,7 +1,7 @@
 //! Which segment is cleaned next, and whether one is.
 
 use super::Log;
-use super::segment::Segment;
+use super::segment::{SEAL, Segment};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,31 +21,36 @@ pub(crate) enum Worth {
     Room(f64),
 }
 
+/// A segment that is to be cleaned.
+pub(crate) struct Dirty {
+    pub(crate) number: u64,
+    /// Bytes that are appended again, at most.
+    pub(crate) kept: u64,
+}
+
 impl Log {
-    /// The segment to clean at `now` (Unix milliseconds), of those before the end (number and offset),
-    /// and how many of its bytes will be kept; `None`: it is not worth it. On a full disk only segments count
-    /// whose kept bytes have room: where the one with most garbage has none, another makes some.
+    /// The segment to clean at `now` (Unix milliseconds), of those before number `before`; `None`: it is not
+    /// worth it. On a full disk only segments count whose cleaning makes room: where that of the one with
+    /// most garbage makes none, another one's does. The end of the log has room for `rest` bytes more.
     pub(crate) fn worth_cleaning(
         &self,
         worth: Worth,
         now: u64,
-        (before, offset): (u64, u64),
-    ) -> Option<(u64, u64)> {
+        before: u64,
+        rest: u64,
+    ) -> Option<Dirty> {
         let mut segments = self.segments();
         segments.retain(|segment| segment.number < before);
         let oldest = Arc::clone(segments.first()?);
         let garbage = |segment: &Segment| segment.garbage(now, segment.number == oldest.number);
-        let kept = |segment: &Segment| segment.use_of().0.saturating_sub(garbage(segment));
-        if let Worth::Room(_) = worth {
-            // The spare is for a segment whose own room makes up for it: otherwise it would be gone.
-            let (rest, room) = (
-                self.segment_bytes.saturating_sub(offset),
-                self.room_to_clean(offset),
-            );
-            // And what is kept may be a little more than is known.
-            let most = self.segment_bytes / 16 * 15;
-            let is_full = |segment: &Segment| segment.use_of().0 >= self.segment_bytes;
-            segments.retain(|one| kept(one) <= rest || is_full(one) && kept(one) <= room.min(most));
+        // What has expired may leave a removal.
+        let kept = |segment: &Segment| {
+            let gone = segment.garbage(0, segment.number == oldest.number);
+            segment.use_of().0.saturating_sub(gone)
+        };
+        if self.is_short() {
+            let bytes = |one: &Segment| one.bytes.load(Ordering::Relaxed) + SEAL;
+            segments.retain(|one| self.makes_room(bytes(one), kept(one), rest));
         }
         // What a refused batch leaves is a segment without entries, which is all garbage.
         let share = |segment: &Segment| match segment.use_of().0 {
@@ -78,7 +83,10 @@ impl Log {
                 }
             }
         };
-        Some((chosen.number, kept(chosen)))
+        Some(Dirty {
+            number: chosen.number,
+            kept: kept(chosen),
+        })
     }
 
     /// Whether no segment is older.

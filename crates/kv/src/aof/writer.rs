@@ -122,13 +122,25 @@ impl Writer {
         self.end().offset >= log.segment_bytes
     }
 
-    /// Begins the next segment; its file and the manifest are durable when this returns.
+    /// Bytes that may be appended to the last segment with the room on the disk that it has. If it may take
+    /// more, it takes that of a whole segment, where there is so much.
+    pub(crate) fn rest(&mut self, log: &Log, may_take: bool) -> u64 {
+        let takes = may_take && self.reserved < log.segment_bytes;
+        if takes && self.last.file.reserve(log.segment_bytes).is_ok() {
+            self.reserved = log.segment_bytes;
+        }
+        self.reserved.saturating_sub(self.end().offset)
+    }
+
+    /// Begins the next segment; its file and the manifest are durable when this returns. It takes room for
+    /// `kept` bytes of entries, if given.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Pool`].
-    pub(crate) fn next_segment(&mut self, log: &Log) -> Result<(), Error> {
+    pub(crate) fn next_segment(&mut self, log: &Log, kept: Option<u64>) -> Result<(), Error> {
         self.write()?;
-        let next = log.new_segment()?;
+        let bytes = log.begun_bytes(kept);
+        let next = log.new_segment(bytes)?;
         // The seal is synced with what comes next, so before that counts.
         let sealed = self.seal(log, Arc::clone(&self.last));
         let entered = sealed.and_then(|()| log.write_manifest(&log.numbers()));
@@ -136,9 +148,14 @@ impl Writer {
             log.forget(&next);
             return Err(error);
         }
+        if self.reserved > self.last.bytes.load(Ordering::Relaxed) + SEAL {
+            // What is behind the seal goes back to the disk, if it can.
+            let length = self.last.file.len();
+            let _ = length.and_then(|length| self.last.file.set_len(length));
+        }
         self.last = next;
         self.at = HEAD;
-        self.reserved = log.segment_bytes;
+        self.reserved = bytes;
         Ok(())
     }
 

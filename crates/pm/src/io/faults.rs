@@ -227,8 +227,13 @@ impl Faults {
     pub fn used(&self) -> Result<u64, std::io::Error> {
         use std::os::unix::fs::MetadataExt;
         let entries = std::fs::read_dir(&self.directory)?;
-        let blocks = entries.map(|entry| Ok(entry?.metadata()?.blocks()));
-        blocks.map(|blocks| blocks.map(|blocks| blocks * 512)).sum()
+        let bytes = entries.map(|entry| match entry?.metadata() {
+            Ok(metadata) => Ok(metadata.blocks() * 512),
+            // Removed meanwhile.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(error),
+        });
+        bytes.sum()
     }
 
     /// Writes, syncs and changed names so far.
@@ -335,15 +340,16 @@ impl Faults {
         Ok(done)
     }
 
-    /// Takes the room with which a file that has `had` bytes has `wanted`.
-    pub(super) fn claim(&self, had: u64, wanted: u64) -> Result<(), Errno> {
+    /// Takes the room with which a file that has `had` bytes, and `backed` on the disk, has `wanted`.
+    pub(super) fn claim(&self, had: u64, wanted: u64, backed: u64) -> Result<(), Errno> {
         let mut state = self.state.lock();
         if let Some(left) = &mut state.room_left {
             let bytes = wanted.saturating_sub(had);
             *left = left.checked_sub(bytes).ok_or(Errno::NOSPC)?;
         }
         if let Some(disk) = state.disk_bytes {
-            let [had, wanted] = [had, wanted].map(|bytes| bytes.next_multiple_of(PAGE));
+            // Another opening of the file may have reserved room.
+            let [had, wanted] = [had.max(backed), wanted].map(|bytes| bytes.next_multiple_of(PAGE));
             let bytes = wanted.saturating_sub(had);
             let used = self.used().map_err(|_| Errno::IO)?;
             if bytes > 0 && used.saturating_add(bytes) > disk {

@@ -204,7 +204,7 @@ impl SystemFile {
     fn claim(&self, faults: &super::faults::Faults, at: u64, bytes: u64) -> Result<(), Errno> {
         let had = self.len()?.max(self.reserved.load(Ordering::Relaxed));
         // What lies before `at` may be a hole.
-        faults.claim(had.max(at), at + bytes)
+        faults.claim(had.max(at), at + bytes, self.backed_bytes()?)
     }
 
     pub(super) fn reserve(&self, bytes: u64) -> Result<(), Errno> {

@@ -33,7 +33,13 @@ impl Below {
         report.bytes += bytes;
         // A salvage has noted the damage of the log when it read it.
         let is_noted = viper.damage.is_some();
-        for part in self.log.split_at(Position::default()).1 {
+        // What is behind the settled end may be taken back meanwhile. A salvage may not know that end.
+        let settled = self.tail().line.known.settled;
+        let parts = match is_noted {
+            true => self.log.split_at(Position::default()).1,
+            false => self.log.split_at(settled).0,
+        };
+        for part in parts {
             let live = |read: &Read<'_>| {
                 let hash = viper.hash(read.key());
                 let points_to = |location| viper.points_to(slot, hash, location);

@@ -4,8 +4,8 @@
 //! A DEL goes along, unless no older segment is left for it to speak of, or its key has a newer state in the
 //! log. So a removal outlives what it removes.
 
+use super::Below;
 use super::evict::Victim;
-use super::{Below, Purpose};
 use crate::aof::{Order, Worth, is_below};
 use crate::concurrency::seam::few;
 use crate::concurrency::stripes::Backoff;
@@ -57,16 +57,10 @@ impl Below {
         let Some(_alone) = self.cleaning.try_lock() else {
             return Ok(false);
         };
-        // What is not settled may not be swung yet, and would look stale.
-        let settled = self.tail().line.known.settled;
-        let end = (settled.segment, settled.offset);
-        let Some((number, kept)) = self.log.worth_cleaning(worth, now, end) else {
+        viper.healthy()?;
+        let Some(number) = self.choose(session, worth, now)? else {
             return Ok(false);
         };
-        if kept > self.log.room_to_clean(settled.offset) {
-            return Ok(false);
-        }
-        viper.healthy()?;
         let mut patience = match worth {
             Worth::All(most) if !self.is_behind(most) => few!(PATIENCE),
             _ => 0,
@@ -93,11 +87,52 @@ impl Below {
         viper.wait_for_readers(epoch);
         let mut tail = self.tail();
         self.change_manifest(&mut tail, session, |_| self.log.remove(number))?;
-        match self.log.is_short().then(|| self.log.keep_spare()) {
-            // Others were faster. There is garbage still, or there will be.
-            Some(Err(error)) if !matches!(error, Error::NoSpace(_)) => Err(error),
-            _ => Ok(true),
+        if self.log.is_short() {
+            self.keep_spare_if_any()?;
         }
+        Ok(true)
+    }
+
+    /// Takes room for a spare; `false`: others were faster. There is garbage still, or there will be.
+    fn keep_spare_if_any(&self) -> Result<bool, Error> {
+        match self.log.keep_spare() {
+            Ok(()) => Ok(true),
+            Err(Error::NoSpace(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Chooses the segment that is most worth cleaning, and makes room for what is kept of it.
+    fn choose(
+        &self,
+        session: &mut ViperSession,
+        worth: Worth,
+        now: u64,
+    ) -> Result<Option<u64>, Error> {
+        let mut tail = self.tail();
+        if tail.writer().end() != tail.line.known.settled {
+            // A refused batch has left segments without entries. They count, too, and go.
+            tail.writer().sync(&self.log)?;
+            let _ordered = self.settle(&mut tail, session, 0);
+        }
+        // What comes later is not settled, may not be swung yet, and would look stale.
+        let before = tail.line.known.settled.segment;
+        let is_short = self.log.is_short();
+        let rest = match is_short {
+            true => {
+                let has_spare = self.keep_spare_if_any()?;
+                tail.writer().rest(&self.log, has_spare)
+            }
+            false => 0,
+        };
+        let Some(dirty) = self.log.worth_cleaning(worth, now, before, rest) else {
+            return Ok(None);
+        };
+        // On a full disk, all of it goes to one segment, which takes no more room than that.
+        let is_begun = !is_short
+            || self.log.has_room(dirty.kept, rest)
+            || self.begin_to_clean(&mut tail, session, Some(dirty.kept))?;
+        Ok(is_begun.then_some(dirty.number))
     }
 
     /// Cleans every segment with more than a few stale bytes, and with entries that have expired: Redis'
@@ -114,13 +149,8 @@ impl Below {
         {
             let mut tail = self.tail();
             if tail.writer().is_worth_ending(REWRITTEN, now) {
-                let begun = self.begin_segment(&mut tail, session, Purpose::Clean);
-                match begun.and_then(|()| tail.writer().sync(&self.log)) {
-                    Ok(_) => drop(self.settle(&mut tail, session, 0)),
-                    // The others may need no room of their own.
-                    Err(Error::NoSpace(_)) => self.go_back(&mut tail)?,
-                    Err(error) => return Err(error),
-                }
+                // If there is no room for it, the others may need none of their own.
+                let _is_begun = self.begin_to_clean(&mut tail, session, None)?;
             }
         }
         // What is appended meanwhile is left for another time.

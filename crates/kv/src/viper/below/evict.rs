@@ -117,7 +117,7 @@ impl<'a> Batch<'a> {
     /// The same, for entries of the log.
     pub(super) fn for_cleaning(self) -> Batch<'a> {
         Batch {
-            purpose: Purpose::Clean,
+            purpose: Purpose::Clean { kept: None },
             ..self
         }
     }
@@ -380,6 +380,9 @@ impl<'a> Batch<'a> {
         error: Error,
     ) -> Error {
         let is_full = matches!(error, Error::NoSpace(_));
+        if is_full {
+            self.below.log.note_short();
+        }
         let back = match viper.healthy() {
             Ok(()) => self.below.go_back(&mut self.tail).and_then(|()| {
                 for old in self.emptied.iter().flat_map(|emptied| &emptied.moved) {

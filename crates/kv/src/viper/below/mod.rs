@@ -93,8 +93,9 @@ pub(super) struct Below {
 enum Purpose {
     /// To make room in the pool.
     Evict,
-    /// To make room on the disk of the log.
-    Clean,
+    /// To make room on the disk of the log. A segment that begins for it is to have so many bytes, if that is
+    /// known, and no more.
+    Clean { kept: Option<u64> },
 }
 
 /// The end of the log, and what the pool knows of it.
@@ -308,8 +309,8 @@ impl Below {
             log.keep_spare()?;
         }
         let begun = self.change_manifest(tail, session, |tail| match purpose {
-            Purpose::Evict => tail.writer().next_segment(log),
-            Purpose::Clean => log.with_spare(|| tail.writer().next_segment(log)),
+            Purpose::Evict => tail.writer().next_segment(log, None),
+            Purpose::Clean { kept } => log.with_spare(|| tail.writer().next_segment(log, kept)),
         });
         log.note_begun(&begun);
         begun
@@ -328,6 +329,24 @@ impl Below {
         // Also if what came behind the change has failed.
         self.note_generation(tail, &mut session.lane);
         changed
+    }
+
+    /// Begins a segment for what is cleaned. The log counts as far as there; `false`: the disk has no room.
+    fn begin_to_clean(
+        &self,
+        tail: &mut Tail,
+        session: &mut ViperSession,
+        kept: Option<u64>,
+    ) -> Result<bool, Error> {
+        let begun = self.begin_segment(tail, session, Purpose::Clean { kept });
+        match begun.and_then(|()| tail.writer().sync(&self.log)) {
+            Ok(_) => {
+                let _ordered = self.settle(tail, session, 0);
+                Ok(true)
+            }
+            Err(Error::NoSpace(_)) => self.go_back(tail).map(|()| false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The log counts up to its end from here on.

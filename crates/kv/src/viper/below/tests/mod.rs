@@ -2,6 +2,7 @@
 
 mod moving;
 mod restart;
+mod room;
 
 use crate::engine::kind::EngineKind;
 use crate::engine::open;

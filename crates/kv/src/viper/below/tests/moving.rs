@@ -255,67 +255,6 @@ fn a_disk_that_fills_while_records_leave_halts_nothing() {
     }
 }
 
-/// A batch had begun segments when the disk was full. To take it back, segments were cut and then sealed, for
-/// which there was no room either: the engine took no more writes.
-#[test]
-fn a_batch_over_segments_is_taken_back_on_a_full_disk() {
-    const KEYS: u32 = 100;
-    let directory = TempDir::new_in("/dev/shm").unwrap();
-    let mut options = options();
-    options.tiered.segment_bytes = 16 << 10;
-    let path = directory.path().join("pool");
-    Store::open(&path, &options).unwrap().close().unwrap();
-    let faults = Faults::install(&path.join("tier2"));
-    let pool = open::pool(&path, &options).unwrap();
-    let viper = Viper::over(pool, &path, &options).unwrap();
-    let mut user = ViperSession::of_user(Arc::clone(&viper)).unwrap();
-    let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
-    let below = viper.below.as_ref().unwrap();
-    let key = |number: u32| number.to_le_bytes();
-    let value = [5; 600];
-    for number in 0..KEYS {
-        user.put(&key(number), &value, 0).unwrap();
-    }
-    let _ticket = user.commit().unwrap();
-    for is_full in [true, false] {
-        let mut batch = below.batch(true);
-        for number in 0..KEYS {
-            batch.make_room(&mut session).unwrap();
-            let (key, hash) = (key(number), viper.hash(&key(number)));
-            let found = look_up(&viper, &user.slot, hash, &key, &mut user.scratch).unwrap();
-            let (from, _, record) = found.unwrap();
-            let victim = Victim {
-                hash,
-                key: &key,
-                value: &value,
-                expires_at_ms: 0,
-                order: record.stamp.order(),
-                from,
-                chain: None,
-            };
-            batch.append(&victim).unwrap();
-        }
-        faults.room(is_full.then_some(0));
-        let outcome = batch.finish(&viper, &mut session).map(drop);
-        faults.room(None);
-        viper.healthy().unwrap();
-        match outcome {
-            Err(Error::NoSpace(_)) => assert!(is_full),
-            outcome => assert!(outcome.is_ok() && !is_full, "{outcome:?}"),
-        }
-    }
-    let killed = directory.path().join("killed");
-    copy(&path, &killed);
-    let again = over(&killed, Loading::AtOpen);
-    assert!(again.below.as_ref().unwrap().log.numbers().len() > 4);
-    let mut user = ViperSession::of_user(Arc::clone(&again)).unwrap();
-    for number in 0..KEYS {
-        let mut found = Vec::new();
-        assert!(user.get(&key(number), &mut found).unwrap().is_some());
-        assert_eq!(found, value);
-    }
-}
-
 /// The disk is full in the middle of a block: what has left it so far is dead there. Otherwise it would count
 /// again after a crash, when the removal that came later is in the log, before the place from which a start
 /// reads it at once.

@@ -1,0 +1,144 @@
+//! Disks that are full.
+
+use super::*;
+use crate::viper::below::evict::Batch;
+
+const VALUE: [u8; 600] = [5; 600];
+
+/// A store whose disk runs full when the test says so, and which moves and cleans when the test says so.
+struct Bed {
+    directory: TempDir,
+    viper: Arc<Viper>,
+    user: ViperSession,
+    session: ViperSession,
+    faults: Arc<Faults>,
+}
+
+impl Bed {
+    fn new() -> Bed {
+        let directory = TempDir::new_in("/dev/shm").unwrap();
+        let mut options = options();
+        options.tiered.segment_bytes = 16 << 10;
+        let path = directory.path().join("pool");
+        Store::open(&path, &options).unwrap().close().unwrap();
+        let faults = Faults::install(&path.join("tier2"));
+        let pool = open::pool(&path, &options).unwrap();
+        let viper = Viper::over(pool, &path, &options).unwrap();
+        Bed {
+            user: ViperSession::of_user(Arc::clone(&viper)).unwrap(),
+            session: ViperSession::new(Arc::clone(&viper)).unwrap(),
+            directory,
+            viper,
+            faults,
+        }
+    }
+
+    fn put(&mut self, numbers: std::ops::Range<u32>) {
+        for number in numbers {
+            self.user.put(&number.to_le_bytes(), &VALUE, 0).unwrap();
+        }
+        let _ticket = self.user.commit().unwrap();
+    }
+
+    /// Has these keys leave the pool.
+    fn leave(
+        &mut self,
+        numbers: std::ops::Range<u32>,
+        before_the_end: impl FnOnce(&Faults),
+    ) -> Result<(), Error> {
+        let Bed { viper, session, .. } = self;
+        let mut batch = viper.below.as_ref().unwrap().batch(true);
+        let mut append = |batch: &mut Batch<'_>, number: u32| {
+            batch.make_room(session)?;
+            let (key, hash) = (number.to_le_bytes(), viper.hash(&number.to_le_bytes()));
+            let found = look_up(viper, &self.user.slot, hash, &key, &mut self.user.scratch)?;
+            let (from, _, record) = found.unwrap();
+            batch.append(&Victim {
+                hash,
+                key: &key,
+                value: &VALUE,
+                expires_at_ms: 0,
+                order: record.stamp.order(),
+                from,
+                chain: None,
+            })
+        };
+        for number in numbers {
+            if let Err(error) = append(&mut batch, number) {
+                return Err(batch.give_up(viper, session, error));
+            }
+        }
+        before_the_end(&self.faults);
+        batch.finish(viper, session).map(drop)
+    }
+}
+
+fn has(viper: &Arc<Viper>, numbers: impl Iterator<Item = u32>) {
+    let mut user = ViperSession::of_user(Arc::clone(viper)).unwrap();
+    for number in numbers {
+        let mut found = Vec::new();
+        let is_there = user.get(&number.to_le_bytes(), &mut found).unwrap();
+        assert!(is_there.is_some(), "{number}");
+        assert_eq!(found, VALUE);
+    }
+}
+
+/// A batch had begun segments when the disk was full. To take it back, segments were cut and then sealed, for
+/// which there was no room either: the engine took no more writes.
+#[test]
+fn a_batch_over_segments_is_taken_back_on_a_full_disk() {
+    const KEYS: u32 = 100;
+    let mut bed = Bed::new();
+    bed.put(0..KEYS);
+    for is_full in [true, false] {
+        let outcome = bed.leave(0..KEYS, |faults| faults.room(is_full.then_some(0)));
+        bed.faults.room(None);
+        bed.viper.healthy().unwrap();
+        match outcome {
+            Err(Error::NoSpace(_)) => assert!(is_full),
+            outcome => assert!(outcome.is_ok() && !is_full, "{outcome:?}"),
+        }
+    }
+    let killed = bed.directory.path().join("killed");
+    copy(&bed.directory.path().join("pool"), &killed);
+    let again = over(&killed, Loading::AtOpen);
+    assert!(again.below.as_ref().unwrap().log.numbers().len() > 4);
+    has(&again, 0..KEYS);
+}
+
+/// The spare had room for a segment. On a disk that had no page beside it, the manifest that names the new
+/// segment found none: nothing could be cleaned, and the disk stayed full.
+#[test]
+fn a_disk_that_is_full_to_the_last_page_gets_its_room_back() {
+    const AT_ONCE: u32 = 10;
+    const EACH: u32 = 4;
+    for pages in 0..16 {
+        let mut bed = Bed::new();
+        bed.faults.disk(Some((256 << 10) + (pages << 12)));
+        let mut end = 0;
+        loop {
+            bed.put(end..end + AT_ONCE);
+            match bed.leave(end..end + AT_ONCE, |_| {}) {
+                Ok(()) => end += AT_ONCE,
+                Err(Error::NoSpace(_)) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        // Garbage in all segments.
+        for number in (0..end).step_by(EACH as usize) {
+            assert!(bed.user.delete(&number.to_le_bytes()).unwrap());
+        }
+        let _ticket = bed.user.commit().unwrap();
+        let below = bed.viper.below.as_ref().unwrap();
+        let (worth, before) = (below.worth(), below.log.use_of());
+        while below.clean(&bed.viper, &mut bed.session, worth, 0).unwrap() {}
+        let after = below.log.use_of();
+        println!("{pages} pages more: {before:?}, cleaned {after:?}");
+        assert!(after.1 * 8 < before.1, "garbage is left");
+        bed.leave(end..end + AT_ONCE, |_| {}).unwrap();
+        has(
+            &bed.viper,
+            (0..end + AT_ONCE).filter(|number| !number.is_multiple_of(EACH) || *number >= end),
+        );
+    }
+}
