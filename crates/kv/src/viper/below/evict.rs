@@ -80,7 +80,9 @@ pub(in crate::viper) struct Batch<'a> {
     swings: Vec<Swing>,
     expired: Vec<Expired>,
     keys: Vec<u8>,
+    /// Hashes of the keys of so many swings, the first: as many as there were when a removal came.
     hashes: HashSet<u64>,
+    hashes_of: usize,
     clock: u64,
     emptied: Vec<Emptied>,
     /// Records that have left, of blocks that stay.
@@ -105,6 +107,7 @@ impl Below {
             expired: Vec::new(),
             keys: Vec::new(),
             hashes: HashSet::new(),
+            hashes_of: 0,
             clock: 0,
             emptied: Vec::new(),
             left: Vec::new(),
@@ -155,7 +158,6 @@ impl<'a> Batch<'a> {
             .append(log, victim.key, said, victim.order)?;
         let from = self.keys.len();
         self.keys.extend_from_slice(victim.key);
-        self.hashes.insert(victim.hash.0);
         self.clock = self.clock.max(victim.order.0);
         self.swings.push(Swing {
             hash: victim.hash,
@@ -181,6 +183,9 @@ impl<'a> Batch<'a> {
         key: &[u8],
         order: Order,
     ) -> Result<(), Error> {
+        let unknown = &self.swings[self.hashes_of..];
+        self.hashes.extend(unknown.iter().map(|swing| swing.hash.0));
+        self.hashes_of = self.swings.len();
         let is_set = self.hashes.contains(&hash.0)
             && self
                 .swings

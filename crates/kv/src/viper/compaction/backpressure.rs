@@ -28,7 +28,8 @@ use std::sync::atomic::Ordering;
 const STRIDE: usize = 16;
 /// Steps after which the background thread looks at its other duties.
 const STEPS_MAX: usize = 64;
-/// Blocks that a writer compacts at most for one that it took.
+/// Blocks from which on a writer has compacted enough for one that it took. With a tier below, that is one
+/// step: each has a sync, and eight of them kept a writer for 40 ms.
 const HELP_MAX: usize = 8;
 /// Waits of a writer for the thread that compacts, at most: some milliseconds.
 const WAITS_MAX: usize = 400;
@@ -217,7 +218,7 @@ impl ViperSession {
                 None => Step::Waiting,
             };
             match step {
-                Step::Worked => helped += 1,
+                Step::Worked => helped += count,
                 // Without garbage the pool grows, or records leave.
                 Step::Nothing if engine.below.is_some() && goal != Goal::Evict => {
                     let more = growth(&engine.space, engine.compaction.threshold);
