@@ -14,16 +14,27 @@ struct Bed {
     faults: Arc<Faults>,
 }
 
+fn short_segments() -> Options {
+    let mut options = options();
+    options.tiered.segment_bytes = 16 << 10;
+    options
+}
+
+fn again(path: &Path) -> Arc<Viper> {
+    let pool = open::pool(path, &short_segments()).unwrap();
+    Viper::over(pool, path, &short_segments()).unwrap()
+}
+
 impl Bed {
     fn new() -> Bed {
         let directory = TempDir::new_in("/dev/shm").unwrap();
-        let mut options = options();
-        options.tiered.segment_bytes = 16 << 10;
         let path = directory.path().join("pool");
-        Store::open(&path, &options).unwrap().close().unwrap();
+        Store::open(&path, &short_segments())
+            .unwrap()
+            .close()
+            .unwrap();
         let faults = Faults::install(&path.join("tier2"));
-        let pool = open::pool(&path, &options).unwrap();
-        let viper = Viper::over(pool, &path, &options).unwrap();
+        let viper = again(&path);
         Bed {
             user: ViperSession::of_user(Arc::clone(&viper)).unwrap(),
             session: ViperSession::new(Arc::clone(&viper)).unwrap(),
@@ -46,30 +57,32 @@ impl Bed {
         numbers: std::ops::Range<u32>,
         before_the_end: impl FnOnce(&Faults),
     ) -> Result<(), Error> {
-        let Bed { viper, session, .. } = self;
+        let viper = Arc::clone(&self.viper);
         let mut batch = viper.below.as_ref().unwrap().batch(true);
-        let mut append = |batch: &mut Batch<'_>, number: u32| {
-            batch.make_room(session)?;
-            let (key, hash) = (number.to_le_bytes(), viper.hash(&number.to_le_bytes()));
-            let found = look_up(viper, &self.user.slot, hash, &key, &mut self.user.scratch)?;
-            let (from, _, record) = found.unwrap();
-            batch.append(&Victim {
-                hash,
-                key: &key,
-                value: &VALUE,
-                expires_at_ms: 0,
-                order: record.stamp.order(),
-                from,
-                chain: None,
-            })
-        };
         for number in numbers {
-            if let Err(error) = append(&mut batch, number) {
-                return Err(batch.give_up(viper, session, error));
+            if let Err(error) = self.append(&mut batch, number) {
+                return Err(batch.give_up(&viper, &mut self.session, error));
             }
         }
         before_the_end(&self.faults);
-        batch.finish(viper, session).map(drop)
+        batch.finish(&viper, &mut self.session).map(drop)
+    }
+
+    fn append(&mut self, batch: &mut Batch<'_>, number: u32) -> Result<(), Error> {
+        batch.make_room(&mut self.session)?;
+        let (key, hash) = (number.to_le_bytes(), self.viper.hash(&number.to_le_bytes()));
+        let user = &mut self.user;
+        let found = look_up(&self.viper, &user.slot, hash, &key, &mut user.scratch)?;
+        let (from, _, record) = found.unwrap();
+        batch.append(&Victim {
+            hash,
+            key: &key,
+            value: &VALUE,
+            expires_at_ms: 0,
+            order: record.stamp.order(),
+            from,
+            chain: None,
+        })
     }
 }
 
@@ -104,6 +117,38 @@ fn a_batch_over_segments_is_taken_back_on_a_full_disk() {
     let again = over(&killed, Loading::AtOpen);
     assert!(again.below.as_ref().unwrap().log.numbers().len() > 4);
     has(&again, 0..KEYS);
+}
+
+/// A crash left segments that do not count, on a disk without a free page. The manifest that says so found no
+/// room, and the store did not open.
+#[test]
+fn a_store_opens_on_a_full_disk_with_segments_that_do_not_count() {
+    const KEYS: u32 = 200;
+    let mut bed = Bed::new();
+    bed.put(0..KEYS);
+    bed.leave(0..KEYS / 2, |_| {}).unwrap();
+    let viper = Arc::clone(&bed.viper);
+    let log = || viper.below.as_ref().unwrap().log.numbers().len();
+    let before = log();
+    let mut batch = viper.below.as_ref().unwrap().batch(true);
+    for number in KEYS / 2..KEYS {
+        bed.append(&mut batch, number).unwrap();
+    }
+    assert!(log() > before + 2, "no segment began");
+    drop(batch);
+    drop(viper);
+    let Bed {
+        directory,
+        viper,
+        user,
+        session,
+        faults,
+    } = bed;
+    drop((user, session, viper));
+    faults.disk(Some(faults.used().unwrap()));
+    let viper = again(&directory.path().join("pool"));
+    assert_eq!(viper.below.as_ref().unwrap().log.numbers().len(), before);
+    has(&viper, 0..KEYS);
 }
 
 /// The spare had room for a segment. On a disk that had no page beside it, the manifest that names the new
