@@ -72,6 +72,11 @@ pub(crate) struct Position {
     pub(crate) offset: u64,
 }
 
+/// Bytes of the removal of a key, at most.
+pub(crate) fn removal_bytes(key: &[u8]) -> u64 {
+    (REMOVAL_MAX + key.len()) as u64
+}
+
 /// Bytes of padding behind `bytes` bytes: none, or enough for a line.
 pub(super) fn padding(bytes: u64) -> u64 {
     match bytes.next_multiple_of(GRAIN) - bytes {

@@ -26,9 +26,10 @@ mod spare;
 mod worth;
 mod writer;
 
-pub(crate) use entry::{Entry, Order, Position, Said};
+pub(crate) use entry::{Entry, Order, Position, Said, removal_bytes};
 pub(crate) use replay::{Part, Read};
-pub(crate) use worth::Worth;
+pub(crate) use spare::has_room;
+pub(crate) use worth::{Dirty, Worth};
 pub(crate) use writer::Writer;
 
 use crate::error::Error;
@@ -170,7 +171,9 @@ impl Log {
             Ok(file)
         };
         match made() {
-            Ok(file) => self.enter(number, file, HEAD),
+            Ok(file) => self.enter(number, file, HEAD).inspect_err(|_| {
+                let _ = self.shelf.unlink(&name);
+            }),
             Err(error) => {
                 // What cannot be removed is removed at the next open.
                 let _ = self.shelf.unlink(&name);

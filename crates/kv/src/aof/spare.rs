@@ -22,6 +22,11 @@ const PAGES_MORE: u64 = 4;
 /// Bytes of a manifest for each segment, at most.
 const LINE: u64 = 64;
 
+/// Whether `kept` bytes find room at the end of the log, which has room for `rest` more, beside a seal.
+pub(crate) fn has_room(kept: u64, rest: u64) -> bool {
+    kept == 0 || kept + SEAL <= rest
+}
+
 impl Log {
     /// Whether the disk had no room when a segment was to begin, and none has begun since.
     pub(crate) fn is_short(&self) -> bool {
@@ -119,19 +124,14 @@ impl Log {
         }
     }
 
-    /// Whether `kept` bytes find room at the end of the log, which has room for `rest` more, beside a seal.
-    pub(crate) fn has_room(&self, kept: u64, rest: u64) -> bool {
-        kept + SEAL <= rest
-    }
-
     /// Whether cleaning a segment of so many bytes, of which `kept` are written again, makes room. The end of
     /// the log has room for `rest` bytes more.
-    pub(super) fn makes_room(&self, bytes: u64, kept: u64, rest: u64) -> bool {
+    pub(crate) fn makes_room(&self, bytes: u64, kept: u64, rest: u64) -> bool {
         let begun = HEAD + kept + SEAL;
         // A segment begins for what is kept, with the room of the spare; that of the cleaned one is the next.
         let makes_a_spare = begun <= self.segment_bytes
             && begun.next_multiple_of(PAGE) + PAGE <= bytes.next_multiple_of(PAGE);
-        self.has_room(kept, rest) || makes_a_spare
+        has_room(kept, rest) || makes_a_spare
     }
 
     /// Bytes that a segment takes from the disk when it begins: `kept`, all that it is to have, if given.

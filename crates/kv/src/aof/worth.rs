@@ -24,32 +24,31 @@ pub(crate) enum Worth {
 /// A segment that is to be cleaned.
 pub(crate) struct Dirty {
     pub(crate) number: u64,
-    /// Bytes that are appended again, at most.
-    pub(crate) kept: u64,
+    /// Its length.
+    pub(crate) bytes: u64,
 }
 
 impl Log {
     /// The segment to clean at `now` (Unix milliseconds), of those before number `before`; `None`: it is not
     /// worth it. On a full disk only segments count whose cleaning makes room: where that of the one with
-    /// most garbage makes none, another one's does. The end of the log has room for `rest` bytes more.
+    /// most garbage makes none, another one's may. The end of the log has room for `rest` bytes more. None of
+    /// `but` is chosen.
     pub(crate) fn worth_cleaning(
         &self,
         worth: Worth,
         now: u64,
         before: u64,
         rest: u64,
+        but: &[u64],
     ) -> Option<Dirty> {
         let mut segments = self.segments();
         segments.retain(|segment| segment.number < before);
         let oldest = Arc::clone(segments.first()?);
+        segments.retain(|segment| !but.contains(&segment.number));
         let garbage = |segment: &Segment| segment.garbage(now, segment.number == oldest.number);
-        // What has expired may leave a removal.
-        let kept = |segment: &Segment| {
-            let gone = segment.garbage(0, segment.number == oldest.number);
-            segment.use_of().0.saturating_sub(gone)
-        };
+        let kept = |segment: &Segment| segment.use_of().0.saturating_sub(garbage(segment));
+        let bytes = |one: &Segment| one.bytes.load(Ordering::Relaxed) + SEAL;
         if self.is_short() {
-            let bytes = |one: &Segment| one.bytes.load(Ordering::Relaxed) + SEAL;
             segments.retain(|one| self.makes_room(bytes(one), kept(one), rest));
         }
         // What a refused batch leaves is a segment without entries, which is all garbage.
@@ -85,7 +84,7 @@ impl Log {
         };
         Some(Dirty {
             number: chosen.number,
-            kept: kept(chosen),
+            bytes: bytes(chosen),
         })
     }
 

@@ -5,6 +5,7 @@ use super::segment::{HEAD, SEAL, Segment, seal};
 use super::{Log, location_of};
 use crate::error::Error;
 use crate::index::Location;
+use everdram_pm::ShelfFile;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -16,6 +17,11 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Placed {
     pub(crate) location: Location,
     pub(crate) bytes: u64,
+}
+
+/// Gives what is reserved behind the end of a file back to the disk.
+fn trim(file: &ShelfFile) -> Result<(), everdram_pm::Error> {
+    file.set_len(file.len()?)
 }
 
 /// The end of the log. One thread appends at a time.
@@ -125,11 +131,20 @@ impl Writer {
     /// Bytes that may be appended to the last segment with the room on the disk that it has. If it may take
     /// more, it takes that of a whole segment, where there is so much.
     pub(crate) fn rest(&mut self, log: &Log, may_take: bool) -> u64 {
-        let takes = may_take && self.reserved < log.segment_bytes;
-        if takes && self.last.file.reserve(log.segment_bytes).is_ok() {
+        let had = std::mem::take(&mut self.reserved);
+        let takes = may_take && had < log.segment_bytes;
+        let file = &self.last.file;
+        if !takes {
+            self.reserved = had;
+        } else if file.reserve(log.segment_bytes).is_ok() {
             self.reserved = log.segment_bytes;
+        } else if trim(file).and_then(|()| file.reserve(had)).is_ok() {
+            // A file system may have given a part of it, which is of no use.
+            self.reserved = had;
         }
-        self.reserved.saturating_sub(self.end().offset)
+        // What is reserved for removals may lie behind the end of a whole segment.
+        let reserved = self.reserved.min(log.segment_bytes);
+        reserved.saturating_sub(self.end().offset)
     }
 
     /// Begins the next segment; its file and the manifest are durable when this returns. It takes room for
@@ -148,11 +163,8 @@ impl Writer {
             log.forget(&next);
             return Err(error);
         }
-        if self.reserved > self.last.bytes.load(Ordering::Relaxed) + SEAL {
-            // What is behind the seal goes back to the disk, if it can.
-            let length = self.last.file.len();
-            let _ = length.and_then(|length| self.last.file.set_len(length));
-        }
+        // If it cannot be trimmed, the disk has less room, and that is all.
+        let _ = trim(&self.last.file);
         self.last = next;
         self.at = HEAD;
         self.reserved = bytes;
@@ -221,7 +233,7 @@ impl Writer {
     pub(crate) fn go_back(&mut self, log: &Log, end: Position) -> Result<(), Error> {
         self.batch.clear();
         self.unsynced.clear();
-        // Where a file is cut, what was reserved behind is given back.
+        // Files are cut, and what was reserved behind is given back.
         self.reserved = 0;
         for segment in log.segments() {
             let to = match segment.number.cmp(&end.segment) {
@@ -235,15 +247,16 @@ impl Writer {
                 true => to,
                 false => to + SEAL,
             };
+            if segment.number > end.segment {
+                segment.removals.store(0, Ordering::Relaxed);
+            }
             if is_last {
                 self.at = to;
             } else {
                 // Over what is there, since a full disk has no room for it.
                 self.seal(log, Arc::clone(&segment))?;
             }
-            if segment.file.len().map_err(Error::of_pool)? > length {
-                segment.file.set_len(length).map_err(Error::of_pool)?;
-            }
+            segment.file.set_len(length).map_err(Error::of_pool)?;
         }
         Ok(())
     }

@@ -359,6 +359,13 @@ impl Faults {
         Ok(())
     }
 
+    /// Bytes that a file may have which has `backed` on a disk with a limit.
+    pub(super) fn most(&self, backed: u64) -> Option<u64> {
+        let disk = self.state.lock().disk_bytes?;
+        let left = disk.saturating_sub(self.used().ok()?) / PAGE * PAGE;
+        Some(backed + left)
+    }
+
     pub(super) fn write(
         &self,
         file: impl AsFd,

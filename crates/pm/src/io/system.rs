@@ -208,12 +208,19 @@ impl SystemFile {
     }
 
     pub(super) fn reserve(&self, bytes: u64) -> Result<(), Errno> {
+        let flags = FallocateFlags::KEEP_SIZE;
         #[cfg(feature = "faults")]
         if let Some(faults) = &self.faults {
-            self.claim(faults, 0, bytes)?;
+            if let Err(error) = self.claim(faults, 0, bytes) {
+                // As on ext4, the file keeps what there was.
+                let most = faults.most(self.backed_bytes()?).filter(|most| *most > 0);
+                most.map_or(Ok(()), |most| {
+                    rustix::fs::fallocate(&self.inner, flags, 0, most)
+                })?;
+                return Err(error);
+            }
             self.reserved.fetch_max(bytes, Ordering::Relaxed);
         }
-        let flags = FallocateFlags::KEEP_SIZE;
         match retry(|| rustix::fs::fallocate(&self.inner, flags, 0, bytes)) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             other => other,

@@ -4,9 +4,9 @@
 //! A DEL goes along, unless no older segment is left for it to speak of, or its key has a newer state in the
 //! log. So a removal outlives what it removes.
 
-use super::Below;
 use super::evict::Victim;
-use crate::aof::{Order, Worth, is_below};
+use super::{Below, Tail};
+use crate::aof::{Dirty, Order, Worth, has_room, is_below, removal_bytes};
 use crate::concurrency::seam::few;
 use crate::concurrency::stripes::Backoff;
 use crate::engine::backend::Backend;
@@ -22,6 +22,8 @@ const SHORT: f64 = 1.0 / 256.0;
 /// Bytes of keys and values that are appended again before a sync.
 const BATCH_BYTES: usize = 1 << 20;
 
+/// Segments that are read before cleaning gives up on a full disk.
+const TRIES: usize = 4;
 /// Entries that are read between two looks at whether others make room.
 const READ: usize = 64;
 /// Rests of the cleaning of a segment while others make room, at most: half a second.
@@ -38,6 +40,8 @@ struct Kept {
     expires_at_ms: u64,
     order: Order,
     at: Option<Location>,
+    /// Bytes that it takes again, at most.
+    bytes: u64,
 }
 
 impl Below {
@@ -57,15 +61,27 @@ impl Below {
         let Some(_alone) = self.cleaning.try_lock() else {
             return Ok(false);
         };
-        viper.healthy()?;
-        let Some(number) = self.choose(session, worth, now)? else {
-            return Ok(false);
-        };
         let mut patience = match worth {
             Worth::All(most) if !self.is_behind(most) => few!(PATIENCE),
             _ => 0,
         };
-        let kept = self.kept_of(viper, session, number, &mut patience)?;
+        let mut but = Vec::new();
+        let (number, kept, is_short) = loop {
+            let Some(dirty) = self.choose(viper, session, (worth, &but), now)? else {
+                return Ok(false);
+            };
+            let kept = self.kept_of(viper, session, dirty.number, &mut patience)?;
+            let is_short = self.log.is_short();
+            let bytes = kept.iter().map(|one| one.bytes).sum();
+            if !is_short || self.makes_room(viper, session, dirty.bytes, bytes)? {
+                break (dirty.number, kept, is_short);
+            }
+            // More is kept than it seemed. Another one may make room.
+            but.push(dirty.number);
+            if but.len() >= TRIES {
+                return Ok(false);
+            }
+        };
         // Between two batches others may append: writers wait for room.
         let (mut rest, most) = (kept.as_slice(), few!(BATCH_BYTES));
         while !rest.is_empty() {
@@ -77,7 +93,8 @@ impl Below {
             let count = rest.iter().position(is_beyond).unwrap_or(rest.len());
             let (batch, later) = rest.split_at(count.max(1));
             give_way(viper, &mut patience);
-            self.append_again(viper, session, batch)?;
+            let bytes = rest.iter().map(|one| one.bytes).sum();
+            self.append_again(viper, session, batch, is_short.then_some(bytes))?;
             rest = later;
         }
         // What the index leads to now must be durable before the file goes, and so must the marks of older
@@ -102,37 +119,56 @@ impl Below {
         }
     }
 
-    /// Chooses the segment that is most worth cleaning, and makes room for what is kept of it.
+    /// Chooses the segment that is most worth cleaning, but none of these.
     fn choose(
         &self,
+        viper: &Viper,
         session: &mut ViperSession,
-        worth: Worth,
+        (worth, but): (Worth, &[u64]),
         now: u64,
-    ) -> Result<Option<u64>, Error> {
+    ) -> Result<Option<Dirty>, Error> {
         let mut tail = self.tail();
-        if tail.writer().end() != tail.line.known.settled {
+        // Behind the end of a batch that failed otherwise are entries that were never swung.
+        viper.healthy()?;
+        if tail.is_taken_back && tail.writer().end() != tail.line.known.settled {
             // A refused batch has left segments without entries. They count, too, and go.
             tail.writer().sync(&self.log)?;
             let _ordered = self.settle(&mut tail, session, 0);
+            tail.is_taken_back = false;
         }
         // What comes later is not settled, may not be swung yet, and would look stale.
         let before = tail.line.known.settled.segment;
-        let is_short = self.log.is_short();
-        let rest = match is_short {
-            true => {
-                let has_spare = self.keep_spare_if_any()?;
-                tail.writer().rest(&self.log, has_spare)
-            }
+        let rest = match self.log.is_short() {
+            true => self.rest(&mut tail)?,
             false => 0,
         };
-        let Some(dirty) = self.log.worth_cleaning(worth, now, before, rest) else {
-            return Ok(None);
-        };
-        // On a full disk, all of it goes to one segment, which takes no more room than that.
-        let is_begun = !is_short
-            || self.log.has_room(dirty.kept, rest)
-            || self.begin_to_clean(&mut tail, session, Some(dirty.kept))?;
-        Ok(is_begun.then_some(dirty.number))
+        Ok(self.log.worth_cleaning(worth, now, before, rest, but))
+    }
+
+    /// Bytes of disk room that the end of a full disk's log has.
+    fn rest(&self, tail: &mut Tail) -> Result<u64, Error> {
+        let has_spare = self.keep_spare_if_any()?;
+        Ok(tail.writer().rest(&self.log, has_spare))
+    }
+
+    /// Makes room for `kept` bytes of a segment of so many, on a full disk. `false`: there is none, or that
+    /// would not make more.
+    fn makes_room(
+        &self,
+        viper: &Viper,
+        session: &mut ViperSession,
+        bytes: u64,
+        kept: u64,
+    ) -> Result<bool, Error> {
+        let mut tail = self.tail();
+        viper.healthy()?;
+        let rest = self.rest(&mut tail)?;
+        if has_room(kept, rest) {
+            return Ok(true);
+        }
+        // All of it goes to one segment, which takes no more room than that.
+        Ok(self.log.makes_room(bytes, kept, rest)
+            && self.begin_to_clean(&mut tail, session, Some(kept))?)
     }
 
     /// Cleans every segment with more than a few stale bytes, and with entries that have expired: Redis'
@@ -148,7 +184,8 @@ impl Below {
         let now = viper.now_ms();
         {
             let mut tail = self.tail();
-            if tail.writer().is_worth_ending(REWRITTEN, now) {
+            // Not with the spare: it is for segments that give it back.
+            if !self.log.is_short() && tail.writer().is_worth_ending(REWRITTEN, now) {
                 // If there is no room for it, the others may need none of their own.
                 let _is_begun = self.begin_to_clean(&mut tail, session, None)?;
             }
@@ -209,6 +246,10 @@ impl Below {
                     expires_at_ms: read.entry.expires_at_ms,
                     order: read.entry.order,
                     at: read.location,
+                    bytes: match viper.is_expired(read.entry.expires_at_ms) {
+                        true => removal_bytes(read.key()).min(read.entry.bytes),
+                        false => read.entry.bytes,
+                    },
                 });
             }
             Ok(())
@@ -221,8 +262,9 @@ impl Below {
         viper: &Viper,
         session: &mut ViperSession,
         kept: &[Kept],
+        bytes: Option<u64>,
     ) -> Result<(), Error> {
-        let mut batch = self.batch(true).for_cleaning();
+        let mut batch = self.batch(true).for_cleaning(bytes);
         let outcome = kept.iter().try_for_each(|one| {
             batch.make_room(session)?;
             let stripe = viper.stripe(one.hash);

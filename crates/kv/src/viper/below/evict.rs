@@ -98,9 +98,11 @@ impl Below {
             // Before any key is swung, which takes its lock.
             self.is_used.store(true, Ordering::Relaxed);
         }
+        let mut tail = self.tail();
+        tail.is_taken_back = false;
         Batch {
             below: self,
-            tail: self.tail(),
+            tail,
             evicts,
             purpose: Purpose::Evict,
             swings: Vec::new(),
@@ -117,10 +119,10 @@ impl Below {
 }
 
 impl<'a> Batch<'a> {
-    /// The same, for entries of the log.
-    pub(super) fn for_cleaning(self) -> Batch<'a> {
+    /// The same, for entries of the log; see [`Purpose::Clean`].
+    pub(super) fn for_cleaning(self, kept: Option<u64>) -> Batch<'a> {
         Batch {
-            purpose: Purpose::Clean { kept: None },
+            purpose: Purpose::Clean { kept },
             ..self
         }
     }

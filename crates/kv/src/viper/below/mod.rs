@@ -93,8 +93,8 @@ pub(super) struct Below {
 enum Purpose {
     /// To make room in the pool.
     Evict,
-    /// To make room on the disk of the log. A segment that begins for it is to have so many bytes, if that is
-    /// known, and no more.
+    /// To make room on the disk of the log. A segment that begins for it takes room for entries of so many
+    /// bytes, or for a whole segment.
     Clean { kept: Option<u64> },
 }
 
@@ -105,6 +105,8 @@ struct Tail {
     line: TierLine,
     /// As the next line says; see [`TierLine::freed`].
     freed: Position,
+    /// What was appended last was taken back: behind the settled end are segments without entries, or none.
+    is_taken_back: bool,
 }
 
 impl Tail {
@@ -193,6 +195,7 @@ impl Below {
             is_used: AtomicBool::new(entries > 0),
             tail: Mutex::new(Tail {
                 writer,
+                is_taken_back: false,
                 freed: line.freed,
                 line,
             }),
@@ -312,7 +315,11 @@ impl Below {
             Purpose::Evict => tail.writer().next_segment(log, None),
             Purpose::Clean { kept } => log.with_spare(|| tail.writer().next_segment(log, kept)),
         });
-        log.note_begun(&begun);
+        match (&begun, purpose) {
+            // A segment for what is kept may be a short one.
+            (Ok(()), Purpose::Clean { .. }) => {}
+            _ => log.note_begun(&begun),
+        }
         begun
     }
 
@@ -366,7 +373,9 @@ impl Below {
     /// Takes back what was appended since the log was settled. Nothing leads there.
     fn go_back(&self, tail: &mut Tail) -> Result<(), Error> {
         let settled = tail.line.known.settled;
-        tail.writer().go_back(&self.log, settled)
+        tail.writer().go_back(&self.log, settled)?;
+        tail.is_taken_back = true;
+        Ok(())
     }
 
     /// The record that an entry stands for; its bytes are left in `scratch`. The caller is pinned since
