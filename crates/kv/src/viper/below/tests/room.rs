@@ -4,6 +4,8 @@ use super::*;
 use crate::viper::below::evict::Batch;
 
 const VALUE: [u8; 600] = [5; 600];
+/// Keys that leave together.
+const AT_ONCE: u32 = 10;
 
 /// A store whose disk runs full when the test says so, and which moves and cleans when the test says so.
 struct Bed {
@@ -12,6 +14,10 @@ struct Bed {
     user: ViperSession,
     session: ViperSession,
     faults: Arc<Faults>,
+    /// Unix milliseconds.
+    clock: Arc<AtomicU64>,
+    /// When what is put expires; 0: never.
+    expires_at_ms: u64,
 }
 
 fn short_segments() -> Options {
@@ -20,9 +26,16 @@ fn short_segments() -> Options {
     options
 }
 
-fn again(path: &Path) -> Arc<Viper> {
-    let pool = open::pool(path, &short_segments()).unwrap();
-    Viper::over(pool, path, &short_segments()).unwrap()
+fn again(path: &Path, clock: &Arc<AtomicU64>) -> Arc<Viper> {
+    let options = Options {
+        clock: Some({
+            let clock = Arc::clone(clock);
+            Arc::new(move || clock.load(Ordering::Relaxed))
+        }),
+        ..short_segments()
+    };
+    let pool = open::pool(path, &options).unwrap();
+    Viper::over(pool, path, &options).unwrap()
 }
 
 impl Bed {
@@ -34,19 +47,23 @@ impl Bed {
             .close()
             .unwrap();
         let faults = Faults::install(&path.join("tier2"));
-        let viper = again(&path);
+        let clock = Arc::new(AtomicU64::new(1_000_000));
+        let viper = again(&path, &clock);
         Bed {
             user: ViperSession::of_user(Arc::clone(&viper)).unwrap(),
             session: ViperSession::new(Arc::clone(&viper)).unwrap(),
             directory,
             viper,
             faults,
+            clock,
+            expires_at_ms: 0,
         }
     }
 
     fn put(&mut self, numbers: std::ops::Range<u32>) {
         for number in numbers {
-            self.user.put(&number.to_le_bytes(), &VALUE, 0).unwrap();
+            let key = number.to_le_bytes();
+            self.user.put(&key, &VALUE, self.expires_at_ms).unwrap();
         }
         let _ticket = self.user.commit().unwrap();
     }
@@ -68,6 +85,32 @@ impl Bed {
         batch.finish(&viper, &mut self.session).map(drop)
     }
 
+    /// Has keys leave until the disk is full; how many did, from 0 on. More are in the pool.
+    fn fill(&mut self) -> u32 {
+        let mut end = 0;
+        loop {
+            self.put(end..end + AT_ONCE);
+            match self.leave(end..end + AT_ONCE, |_| {}) {
+                Ok(()) => end += AT_ONCE,
+                Err(Error::NoSpace(_)) => return end,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Cleans the log as long as that is worth it; bytes of its entries and of stale ones, before and after.
+    fn clean(&mut self) -> [(u64, u64); 2] {
+        let below = self.viper.below.as_ref().unwrap();
+        let of_log = || {
+            let (bytes, stale, _) = below.log.use_of();
+            (bytes, stale)
+        };
+        let (worth, now, before) = (below.worth(), self.viper.now_ms(), of_log());
+        let session = &mut self.session;
+        while below.clean(&self.viper, session, worth, now).unwrap() {}
+        [before, of_log()]
+    }
+
     fn append(&mut self, batch: &mut Batch<'_>, number: u32) -> Result<(), Error> {
         batch.make_room(&mut self.session)?;
         let (key, hash) = (number.to_le_bytes(), self.viper.hash(&number.to_le_bytes()));
@@ -78,7 +121,7 @@ impl Bed {
             hash,
             key: &key,
             value: &VALUE,
-            expires_at_ms: 0,
+            expires_at_ms: self.expires_at_ms,
             order: record.stamp.order(),
             from,
             chain: None,
@@ -143,10 +186,12 @@ fn a_store_opens_on_a_full_disk_with_segments_that_do_not_count() {
         user,
         session,
         faults,
+        clock,
+        ..
     } = bed;
     drop((user, session, viper));
     faults.disk(Some(faults.used().unwrap()));
-    let viper = again(&directory.path().join("pool"));
+    let viper = again(&directory.path().join("pool"), &clock);
     assert_eq!(viper.below.as_ref().unwrap().log.numbers().len(), before);
     has(&viper, 0..KEYS);
 }
@@ -155,29 +200,17 @@ fn a_store_opens_on_a_full_disk_with_segments_that_do_not_count() {
 /// segment found none: nothing could be cleaned, and the disk stayed full.
 #[test]
 fn a_disk_that_is_full_to_the_last_page_gets_its_room_back() {
-    const AT_ONCE: u32 = 10;
     const EACH: u32 = 4;
     for pages in 0..16 {
         let mut bed = Bed::new();
         bed.faults.disk(Some((256 << 10) + (pages << 12)));
-        let mut end = 0;
-        loop {
-            bed.put(end..end + AT_ONCE);
-            match bed.leave(end..end + AT_ONCE, |_| {}) {
-                Ok(()) => end += AT_ONCE,
-                Err(Error::NoSpace(_)) => break,
-                Err(error) => panic!("{error}"),
-            }
-        }
+        let end = bed.fill();
         // Garbage in all segments.
         for number in (0..end).step_by(EACH as usize) {
             assert!(bed.user.delete(&number.to_le_bytes()).unwrap());
         }
         let _ticket = bed.user.commit().unwrap();
-        let below = bed.viper.below.as_ref().unwrap();
-        let (worth, before) = (below.worth(), below.log.use_of());
-        while below.clean(&bed.viper, &mut bed.session, worth, 0).unwrap() {}
-        let after = below.log.use_of();
+        let [before, after] = bed.clean();
         println!("{pages} pages more: {before:?}, cleaned {after:?}");
         assert!(after.1 * 8 < before.1, "garbage is left");
         bed.leave(end..end + AT_ONCE, |_| {}).unwrap();
@@ -186,4 +219,21 @@ fn a_disk_that_is_full_to_the_last_page_gets_its_room_back() {
             (0..end + AT_ONCE).filter(|number| !number.is_multiple_of(EACH) || *number >= end),
         );
     }
+}
+
+/// Everything in the log of a full disk had expired, and nothing was stale: a segment seemed to be kept whole.
+#[test]
+fn what_expires_makes_room_on_a_full_disk() {
+    let mut bed = Bed::new();
+    bed.faults.disk(Some(256 << 10));
+    bed.expires_at_ms = 2_000_000;
+    let end = bed.fill();
+    bed.clock.store(10_000_000, Ordering::Relaxed);
+    let [before, after] = bed.clean();
+    println!("{before:?}, cleaned {after:?}");
+    assert!(after.0 * 3 < before.0, "what has expired is kept");
+    bed.expires_at_ms = 0;
+    bed.put(end..end + 5 * AT_ONCE);
+    bed.leave(end..end + 5 * AT_ONCE, |_| {}).unwrap();
+    has(&bed.viper, end..end + 5 * AT_ONCE);
 }
