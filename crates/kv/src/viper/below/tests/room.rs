@@ -221,7 +221,7 @@ fn a_disk_that_is_full_to_the_last_page_gets_its_room_back() {
     }
 }
 
-/// Everything in the log of a full disk had expired, and nothing was stale: a segment seemed to be kept whole.
+/// Everything in the log of a full disk had expired, and nothing was stale: segments seemed to be kept whole.
 #[test]
 fn what_expires_makes_room_on_a_full_disk() {
     let mut bed = Bed::new();
