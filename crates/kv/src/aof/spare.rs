@@ -28,7 +28,7 @@ pub(crate) fn has_room(kept: u64, rest: u64) -> bool {
 }
 
 impl Log {
-    /// Whether the disk had no room when a segment was to begin, and none has begun since.
+    /// Whether the disk had no room for something, and no segment for what leaves the pool has begun since.
     pub(crate) fn is_short(&self) -> bool {
         self.short.load(Ordering::Relaxed)
     }
