@@ -28,8 +28,8 @@ use std::sync::atomic::Ordering;
 const STRIDE: usize = 16;
 /// Steps after which the background thread looks at its other duties.
 const STEPS_MAX: usize = 64;
-/// Blocks from which on a writer has compacted enough for one that it took. With a tier below, that is one
-/// step: each has a sync, and eight of them kept a writer for 40 ms.
+/// Blocks from which on a writer has compacted enough for one that it took. With a tier below, one step has
+/// more: each has a sync, and eight of them keep a writer for 40 ms.
 const HELP_MAX: usize = 8;
 /// Waits of a writer for the thread that compacts, at most: some milliseconds.
 const WAITS_MAX: usize = 400;
@@ -218,6 +218,8 @@ impl ViperSession {
                 None => Step::Waiting,
             };
             match step {
+                // Where hardly any room is left, a step is not enough.
+                Step::Worked if free < engine.reserve() / 8 => helped += 1,
                 Step::Worked => helped += count,
                 // Without garbage the pool grows, or records leave.
                 Step::Nothing if engine.below.is_some() && goal != Goal::Evict => {
