@@ -92,7 +92,8 @@ impl Log {
         (segments * LINE).next_multiple_of(PAGE)
     }
 
-    fn has_spare(&self) -> bool {
+    /// Whether the log has a spare, if only for a shorter manifest.
+    pub(crate) fn has_spare(&self) -> bool {
         self.spare.load(Ordering::Relaxed) > 0
     }
 

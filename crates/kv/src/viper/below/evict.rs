@@ -80,9 +80,7 @@ pub(in crate::viper) struct Batch<'a> {
     swings: Vec<Swing>,
     expired: Vec<Expired>,
     keys: Vec<u8>,
-    /// Hashes of the keys of so many swings, the first: as many as there were when a removal came.
     hashes: HashSet<u64>,
-    hashes_of: usize,
     clock: u64,
     emptied: Vec<Emptied>,
     /// Records that have left, of blocks that stay.
@@ -109,7 +107,6 @@ impl Below {
             expired: Vec::new(),
             keys: Vec::new(),
             hashes: HashSet::new(),
-            hashes_of: 0,
             clock: 0,
             emptied: Vec::new(),
             left: Vec::new(),
@@ -160,6 +157,7 @@ impl<'a> Batch<'a> {
             .append(log, victim.key, said, victim.order)?;
         let from = self.keys.len();
         self.keys.extend_from_slice(victim.key);
+        self.hashes.insert(victim.hash.0);
         self.clock = self.clock.max(victim.order.0);
         self.swings.push(Swing {
             hash: victim.hash,
@@ -185,9 +183,6 @@ impl<'a> Batch<'a> {
         key: &[u8],
         order: Order,
     ) -> Result<(), Error> {
-        let unknown = &self.swings[self.hashes_of..];
-        self.hashes.extend(unknown.iter().map(|swing| swing.hash.0));
-        self.hashes_of = self.swings.len();
         let is_set = self.hashes.contains(&hash.0)
             && self
                 .swings

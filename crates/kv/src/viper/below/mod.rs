@@ -290,7 +290,7 @@ impl Below {
         session: &mut ViperSession,
         purpose: Purpose,
     ) -> Result<(), Error> {
-        if purpose == Purpose::Evict && self.log.is_short() {
+        if purpose == Purpose::Evict && self.log.is_short() && !self.log.has_spare() {
             // What room there is makes more, if it is left to cleaning.
             self.log.keep_spare()?;
         }
