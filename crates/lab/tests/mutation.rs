@@ -71,17 +71,22 @@ const OF_DSTORE: [&str; 3] = [
 ///
 /// And what no run comes to: a process that dies within a line of the pool's, while the next one dies, too,
 /// before it writes another (`adopt`); a log whose end was cut (`set_len`); the name of a segment that is
-/// lost while that of the manifest is not; the pool's note that a new directory has a log.
-const OF_TIERED: [&str; 9] = [
+/// lost while that of the manifest is not; the pool's note that a new directory has a log. To others runs come
+/// once or twice, which is too few: the marks of a session with a full list of them, and those on records that
+/// left a block that stays, of which `viper/below/tests/moving.rs` has a test.
+const OF_TIERED: [&str; 12] = [
     "kv/src/viper/checkpoint/mod.rs",
     "kv/src/viper/chain.rs",
     "kv/src/viper/below/line.rs: let mut found = LINES_AT.map(|at| lane.flush_found(at, LINE)).into_iter();",
     "kv/src/viper/below/line.rs: let _ordered = lane.fence(first.and(copy));",
     "kv/src/viper/recovery/mod.rs: let _graves = session.settle_and_fence();",
-    "kv/src/aof/mod.rs: true => self.shelf.sync().map_err(Error::of_pool),",
-    "kv/src/aof/mod.rs: .and_then(|()| file.sync())",
+    "kv/src/aof/open.rs: true => self.shelf.sync().map_err(Error::of_pool),",
+    "kv/src/aof/open.rs: .and_then(|()| file.sync())",
     "kv/src/aof/mod.rs: self.shelf.sync()?;",
-    "kv/src/viper/below/mod.rs: let shelf = Shelf::open(pool, &place, is_new).map_err(Error::of_pool)?;",
+    "kv/src/viper/below/mod.rs: let shelf = Shelf::open(pool, &place, is_new);",
+    "kv/src/viper/write.rs: self.fence_marks();",
+    "kv/src/viper/below/evict.rs: session.mark(&old)?;",
+    "kv/src/viper/below/evict.rs: let _dead = session.settle_and_fence();",
 ];
 
 /// What no run misses in a landing area, on memory. The words of one line persist in the order of their
@@ -135,14 +140,15 @@ fn is_due(engine: EngineKind) -> bool {
 /// `least`: mutants that there are at least. `excused`: those that nobody has to notice, of which there are
 /// `most`.
 fn score(engine: EngineKind, medium: Medium, least: usize, excused: &[&str], most: usize) {
+    let images = std::env::var("EVERDRAM_MUTATION_IMAGES")
+        .map_or(IMAGES, |text| text.parse().expect("a number of images"));
+    let only = std::env::var("EVERDRAM_MUTANTS").unwrap_or_default();
+    // Each day, so that a line that has moved is noticed at once.
+    let excused: Vec<String> = excused.iter().map(|excuse| place(excuse)).collect();
     if !is_due(engine) {
         println!("{engine}, {medium}: not today; EVERDRAM_MUTATION=all asks for it");
         return;
     }
-    let images = std::env::var("EVERDRAM_MUTATION_IMAGES")
-        .map_or(IMAGES, |text| text.parse().expect("a number of images"));
-    let only = std::env::var("EVERDRAM_MUTANTS").unwrap_or_default();
-    let excused: Vec<String> = excused.iter().map(|excuse| place(excuse)).collect();
     let mutation = Mutation {
         images,
         only: only.clone(),
@@ -216,7 +222,8 @@ fn nothing_can_be_left_out_of_bullet_on_file() {
 
 #[test]
 fn nothing_can_be_left_out_of_dstore_on_pmem() {
-    score(EngineKind::Dstore, Medium::Pmem, 20, &OF_DSTORE, 5);
+    let excused = [&OF_DSTORE[..], &OF_LANDING].concat();
+    score(EngineKind::Dstore, Medium::Pmem, 35, &excused, 15);
 }
 
 #[test]
@@ -227,5 +234,6 @@ fn nothing_can_be_left_out_of_dstore_on_file() {
 /// Only if somebody asks for it: with files below, its runs take twice as long as Viper's.
 #[test]
 fn nothing_can_be_left_out_of_tiered_on_pmem() {
-    score(EngineKind::Tiered, Medium::Pmem, 55, &OF_TIERED, 10);
+    let excused = [&OF_TIERED[..], &OF_LANDING].concat();
+    score(EngineKind::Tiered, Medium::Pmem, 55, &excused, 24);
 }

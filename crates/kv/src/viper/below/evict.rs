@@ -291,7 +291,7 @@ impl<'a> Batch<'a> {
             session.mark(&old)?;
             session.count_garbage(&old);
         }
-        let _marks = session.settle_and_fence();
+        let _dead = session.settle_and_fence();
         Ok(())
     }
 
