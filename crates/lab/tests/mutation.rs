@@ -71,8 +71,8 @@ const OF_DSTORE: [&str; 3] = [
 ///
 /// And what no run comes to: a process that dies within a line of the pool's, while the next one dies, too,
 /// before it writes another (`adopt`); a log whose end was cut (`set_len`); the name of a segment that is
-/// lost while that of the manifest is not; the pool's note that a new directory has a log. To others runs come
-/// once or twice, which is too few: the marks of a session with a full list of them, and those on records that
+/// lost while that of the manifest is not; the pool's note that a new directory has a log. And to two a run
+/// comes once, which is too few: the marks of a session with a full list of them, and those on records that
 /// left a block that stays, of which `viper/below/tests/moving.rs` has a test.
 const OF_TIERED: [&str; 12] = [
     "kv/src/viper/checkpoint/mod.rs",
