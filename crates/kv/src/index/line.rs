@@ -27,7 +27,7 @@ use super::entry::{Entry, Location};
 use super::hash::KeyHash;
 use super::shape::PAGE_BUCKETS;
 use super::shape::{PAGES_MAX, Shape};
-use crossbeam_utils::Backoff;
+use crate::concurrency::stripes::Backoff;
 use everdram_pm::DramLine;
 use std::sync::atomic::Ordering;
 
@@ -168,13 +168,13 @@ impl Line<'_> {
     /// word.
     #[cold]
     fn home_in_change(self, hash: KeyHash) -> Home {
-        let backoff = Backoff::new();
+        let mut backoff = Backoff::new();
         let mut at = 0;
         loop {
             let word = self.word(at);
             let Some(shape) = word.shape() else {
                 at = 0;
-                backoff.snooze();
+                backoff.wait();
                 continue;
             };
             let tag = shape.tag(hash);
@@ -207,7 +207,7 @@ impl Line<'_> {
 
     /// The segment, all words of one generation. Waits only while the line is being changed.
     pub(crate) fn segment(self) -> Segment {
-        let backoff = Backoff::new();
+        let mut backoff = Backoff::new();
         loop {
             let first = self.word(0);
             if let Some(segment) = first
@@ -216,7 +216,7 @@ impl Line<'_> {
             {
                 return segment;
             }
-            backoff.snooze();
+            backoff.wait();
         }
     }
 

@@ -6,10 +6,11 @@
 //! [`LOCK_BITS`] share locks with their neighbours.
 //!
 //! A lock is a word: one exchange takes it, one store releases it. It is held for a few instructions, or
-//! during a rebuild; a waiter yields. Several locks are always taken in ascending order.
+//! during a rebuild. A waiter sleeps in the end: the holder may have no core, and the one of a waiter that
+//! only yields is not given to it before its turn. Several locks are always taken in ascending order.
 
 use super::hash::KeyHash;
-use crossbeam_utils::Backoff;
+use crate::concurrency::stripes::Backoff;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const LOCK_BITS: u32 = 12;
@@ -30,13 +31,9 @@ impl Lock {
 
     #[cold]
     fn wait(&self) {
-        let backoff = Backoff::new();
+        let mut backoff = Backoff::new();
         while self.0.load(Ordering::Relaxed) != 0 || self.0.swap(1, Ordering::Acquire) != 0 {
-            #[cfg(feature = "lab")]
-            if everdram_pm::lab::waiting() {
-                continue;
-            }
-            backoff.snooze();
+            backoff.wait();
         }
     }
 }

@@ -103,10 +103,16 @@ impl Below {
         let epoch = viper.epochs.advance();
         viper.wait_for_readers(epoch);
         let mut tail = self.tail();
-        self.change_manifest(&mut tail, session, |_| self.log.remove(number))?;
+        let removed = self.change_manifest(&mut tail, session, |_| self.log.remove(number))?;
         if self.log.is_short() {
+            // The room is for the next spare, before anybody else takes it.
+            drop(removed);
             self.keep_spare_if_any()?;
+            return Ok(true);
         }
+        // Writers may wait for the log's end: not for the disk, too.
+        drop(tail);
+        drop(removed);
         Ok(true)
     }
 

@@ -242,6 +242,11 @@ impl Below {
         everdram_pm::lock::lock(&self.tail)
     }
 
+    /// Whether a thread appends to the log now.
+    pub(super) fn is_appending(&self) -> bool {
+        self.tail.is_locked()
+    }
+
     /// Notes a changed manifest in the pool.
     fn note_generation(&self, tail: &mut Tail, lane: &mut everdram_pm::Lane) {
         let known = Known {
@@ -325,12 +330,12 @@ impl Below {
 
     /// Changes the manifest. The pool must know of one change, durably, before the next, so nobody else makes
     /// one from the sync on.
-    fn change_manifest(
+    fn change_manifest<T>(
         &self,
         tail: &mut Tail,
         session: &mut ViperSession,
-        change: impl FnOnce(&mut Tail) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        change: impl FnOnce(&mut Tail) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         session.engine.pool.sync()?;
         let changed = change(tail);
         // Also if what came behind the change has failed.

@@ -18,6 +18,7 @@ use crate::concurrency::seam::few;
 use crate::concurrency::stripes::Backoff;
 use crate::engine::backend::Backend;
 use crate::error::Error;
+use crate::viper::below::Below;
 use crate::viper::block_table::RESERVE;
 use crate::viper::layout::{Geometry, Kind};
 use crate::viper::session::ViperSession;
@@ -212,7 +213,13 @@ impl ViperSession {
             if !is_tight || free >= engine.reserve() / 2 {
                 break;
             }
-            let step = match engine.compaction.compactor.try_lock() {
+            // The disk of the log may take its time for what another thread has appended.
+            let is_waiting = engine.below.as_ref().is_some_and(Below::is_appending);
+            let compactor = match is_waiting && free >= engine.reserve() / 8 {
+                true => None,
+                false => engine.compaction.compactor.try_lock(),
+            };
+            let step = match compactor {
                 // The next reader or compactor of the damaged block gets the error.
                 Some(mut compactor) => compactor.step(engine, goal, count).unwrap_or(Step::Nothing),
                 None => Step::Waiting,
