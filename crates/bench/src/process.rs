@@ -1,7 +1,7 @@
 //! What the kernel knows of this process and its threads: memory of its own, time, and time spent waiting for
 //! a core.
 
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -44,6 +44,42 @@ pub(crate) fn pin(core: usize) -> rustix::io::Result<()> {
     let mut set = CpuSet::new();
     set.set(core);
     sched_setaffinity(None, &set)
+}
+
+/// Keeps the calling thread, and those that it starts, off the first core until this is dropped. Where there
+/// is no other one that it may run on, nothing changes.
+pub(crate) struct OffTheFirst {
+    before: Option<CpuSet>,
+}
+
+impl OffTheFirst {
+    pub(crate) fn now() -> OffTheFirst {
+        let others = |mut set: CpuSet| {
+            let was_there = set.is_set(0);
+            set.unset(0);
+            (was_there && set.count() > 0).then_some(set)
+        };
+        let before = sched_getaffinity(None).ok();
+        let is_moved = before
+            .and_then(others)
+            .is_some_and(|set| sched_setaffinity(None, &set).is_ok());
+        OffTheFirst {
+            before: before.filter(|_| is_moved),
+        }
+    }
+
+    pub(crate) fn has_moved(&self) -> bool {
+        self.before.is_some()
+    }
+}
+
+impl Drop for OffTheFirst {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            // The cores were ours before; should they be gone, any other will do.
+            let _ = sched_setaffinity(None, before);
+        }
+    }
 }
 
 /// Nanoseconds that another thread of this process has run so far, to some milliseconds; 0 of one that has

@@ -12,11 +12,27 @@ pub(crate) const PANICKED: &str = "a thread panicked in the middle of a write";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Halt(Arc<OnceLock<String>>);
 
+/// See [`Halt::on_panic`].
+pub(crate) struct OnPanic<'a>(&'a Halt);
+
+impl Drop for OnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.set(PANICKED);
+        }
+    }
+}
+
 impl Halt {
     /// Stops all further writes. The first reason stays.
     #[cold]
     pub(crate) fn set(&self, why: impl Into<String>) {
         let _ = self.0.set(why.into());
+    }
+
+    /// Halts the engine if the thread panics before this guard is dropped.
+    pub(crate) fn on_panic(&self) -> OnPanic<'_> {
+        OnPanic(self)
     }
 
     pub(crate) fn is_set(&self) -> bool {

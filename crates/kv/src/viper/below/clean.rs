@@ -110,7 +110,8 @@ impl Below {
             self.keep_spare_if_any()?;
             return Ok(true);
         }
-        // Writers may wait for the log's end: not for the disk, too.
+        // Writers may wait for the log's end: not for the disk, too, unless it is full.
+        let _freeing = everdram_pm::lock::lock(&self.freeing);
         drop(tail);
         drop(removed);
         Ok(true)
@@ -270,7 +271,7 @@ impl Below {
         kept: &[Kept],
         bytes: Option<u64>,
     ) -> Result<(), Error> {
-        let mut batch = self.batch(true).for_cleaning(bytes);
+        let mut batch = self.batch(&viper.halted, true).for_cleaning(bytes);
         let outcome = kept.iter().try_for_each(|one| {
             batch.make_room(session)?;
             let stripe = viper.stripe(one.hash);

@@ -12,6 +12,7 @@
 use super::{Below, Purpose, Tail, bump};
 use crate::aof::{Order, Said, is_below};
 use crate::engine::backend::Backend;
+use crate::engine::halt::{Halt, OnPanic};
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use crate::viper::Viper;
@@ -72,6 +73,8 @@ struct Emptied {
 
 /// What is being evicted together. It holds the end of the log.
 pub(in crate::viper) struct Batch<'a> {
+    /// What a panic leaves in the log must not count later. Dropped before others get the end of the log.
+    _on_panic: OnPanic<'a>,
     below: &'a Below,
     tail: MutexGuard<'a, Tail>,
     /// Whether records leave; otherwise they only move.
@@ -91,7 +94,7 @@ pub(in crate::viper) struct Batch<'a> {
 
 impl Below {
     /// Begins a batch. The caller holds no lock of a key.
-    pub(in crate::viper) fn batch(&self, evicts: bool) -> Batch<'_> {
+    pub(in crate::viper) fn batch<'a>(&'a self, halted: &'a Halt, evicts: bool) -> Batch<'a> {
         if evicts && !self.is_used() {
             // Before any key is swung, which takes its lock.
             self.is_used.store(true, Ordering::Relaxed);
@@ -99,6 +102,7 @@ impl Below {
         let mut tail = self.tail();
         tail.is_taken_back = false;
         Batch {
+            _on_panic: halted.on_panic(),
             below: self,
             tail,
             evicts,
@@ -246,6 +250,8 @@ impl<'a> Batch<'a> {
     }
 
     fn make_durable(&mut self, viper: &Viper, session: &mut ViperSession) -> Result<(), Error> {
+        // The batch before may have ended in the middle while this one waited for the end of the log.
+        viper.healthy()?;
         let Batch { below, tail, .. } = self;
         if tail.writer().end() == tail.line.known.settled {
             return Ok(());

@@ -71,6 +71,8 @@ pub(super) struct Below {
     tail: Mutex<Tail>,
     /// Held by the thread that cleans.
     cleaning: Mutex<()>,
+    /// Held while a cleaned segment gives its room back to the disk. Taken by who holds the end of the log.
+    freeing: Mutex<()>,
     pub(super) loading: load::Load,
     /// Whether the index may lead to the log. Until records leave, writes and reads cost what they cost
     /// without a tier below.
@@ -200,6 +202,7 @@ impl Below {
                 line,
             }),
             cleaning: Mutex::default(),
+            freeing: Mutex::default(),
             loading: load::Load::new(options),
             ages: Ages::new(
                 options.tiered.policy,
@@ -312,6 +315,23 @@ impl Below {
         session: &mut ViperSession,
         purpose: Purpose,
     ) -> Result<(), Error> {
+        // Another thread begins to only while it holds the end of the log, as this one does.
+        let is_freeing = self.freeing.is_locked();
+        match self.try_to_begin(tail, session, purpose) {
+            Err(Error::NoSpace(_)) if is_freeing => {
+                drop(everdram_pm::lock::lock(&self.freeing));
+                self.try_to_begin(tail, session, purpose)
+            }
+            begun => begun,
+        }
+    }
+
+    fn try_to_begin(
+        &self,
+        tail: &mut Tail,
+        session: &mut ViperSession,
+        purpose: Purpose,
+    ) -> Result<(), Error> {
         let log = &self.log;
         if purpose == Purpose::Evict {
             log.keep_spare()?;
@@ -350,6 +370,8 @@ impl Below {
         session: &mut ViperSession,
         kept: Option<u64>,
     ) -> Result<bool, Error> {
+        // Behind the end of a batch that failed otherwise are entries that were never swung.
+        session.engine.healthy()?;
         let begun = self.begin_segment(tail, session, Purpose::Clean { kept });
         match begun.and_then(|()| tail.writer().sync(&self.log)) {
             Ok(_) => {

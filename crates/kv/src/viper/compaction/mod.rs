@@ -181,7 +181,8 @@ impl Compactor {
         if let Some(below) = viper.below.as_ref().filter(|_| is_first) {
             below.note_freed();
         }
-        let mut batch = viper.below.as_ref().map(|below| below.batch(evicts));
+        let below = viper.below.as_ref();
+        let mut batch = below.map(|below| below.batch(&viper.halted, evicts));
         for _ in 0..count {
             let Some(block) = self.victims.pop() else {
                 break;

@@ -220,7 +220,7 @@ fn a_disk_that_fills_while_records_leave_halts_nothing() {
         let hash = viper.hash(b"key");
         let found = look_up(&viper, &user.slot, hash, b"key", &mut user.scratch).unwrap();
         let (from, _, record) = found.unwrap();
-        let mut batch = below.batch(true);
+        let mut batch = below.batch(&viper.halted, true);
         let victim = Victim {
             hash,
             key: b"key",
@@ -280,7 +280,7 @@ fn what_has_left_a_block_that_stays_is_dead_there() {
     let (from, order) = find(b"leaves", &mut user);
     let [left, stayed] =
         [b"leaves".as_slice(), b"stays"].map(|key| find(key, &mut user).0.get() * UNIT);
-    let mut batch = viper.below.as_ref().unwrap().batch(true);
+    let mut batch = viper.below.as_ref().unwrap().batch(&viper.halted, true);
     batch.make_room(&mut session).unwrap();
     let victim = Victim {
         hash: viper.hash(b"leaves"),
@@ -297,6 +297,61 @@ fn what_has_left_a_block_that_stays_is_dead_there() {
     batch.finish(&viper, &mut session).unwrap();
     assert!(is_dead(left) && !is_dead(stayed));
     assert!(crate::aof::is_below(find(b"leaves", &mut user).0));
+}
+
+/// A thread panics after it has appended a record, and before anything leads there. The next batch, or the
+/// cleaning of the log, would let the log count up to its own end, with that record in it.
+#[test]
+fn what_a_panic_leaves_in_the_log_does_not_count_later() {
+    let directory = TempDir::new_in("/dev/shm").unwrap();
+    let path = directory.path().join("pool");
+    let viper = over(&path, Loading::AtOpen);
+    let below = viper.below.as_ref().unwrap();
+    let mut user = ViperSession::of_user(Arc::clone(&viper)).unwrap();
+    let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
+    for number in 0..6_000_u32 {
+        user.put(&number.to_le_bytes(), &[7; 200], 0).unwrap();
+    }
+    let _ticket = user.commit().unwrap();
+    let settled = below.tail().line.known.settled;
+    let segments = below.log.numbers().len();
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut batch = below.batch(&viper.halted, true);
+        batch.make_room(&mut session).unwrap();
+        let victim = Victim {
+            hash: viper.hash(b"key"),
+            key: b"key",
+            value: b"never put",
+            expires_at_ms: 0,
+            order: (1 << 40, 0),
+            from: crate::viper::lookup::location(4096).unwrap(),
+            chain: None,
+        };
+        batch.append(&victim).unwrap();
+        panic!("in the middle of a batch, for a test");
+    }));
+    assert!(panicked.is_err());
+    assert!(matches!(viper.healthy(), Err(Error::Halted(_))));
+    assert!(below.tail().writer().end() > settled, "nothing is left");
+    // Nobody lets it count: not who cleans, nor who had waited for the end of the log.
+    assert!(below.rewrite(&viper, &mut session).is_err());
+    let batch = below.batch(&viper.halted, true);
+    assert!(batch.finish(&viper, &mut session).is_err());
+    assert_eq!(below.tail().line.known.settled, settled);
+    assert_eq!(below.log.numbers().len(), segments);
+    drop((user, session));
+    drop(viper);
+    let viper = over(&path, Loading::Wait);
+    let mut user = ViperSession::of_user(Arc::clone(&viper)).unwrap();
+    assert_eq!(user.get(b"key", &mut Vec::new()).unwrap(), None);
+    let kept = (0..6_000_u32).all(|number| {
+        let mut value = Vec::new();
+        user.get(&number.to_le_bytes(), &mut value)
+            .unwrap()
+            .is_some()
+            && value == [7; 200]
+    });
+    assert!(kept, "a key is lost");
 }
 
 /// A start reads that part of the log at once of which the pool may still have live records. It does not get

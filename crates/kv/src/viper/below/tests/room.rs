@@ -75,7 +75,7 @@ impl Bed {
         before_the_end: impl FnOnce(&Faults),
     ) -> Result<(), Error> {
         let viper = Arc::clone(&self.viper);
-        let mut batch = viper.below.as_ref().unwrap().batch(true);
+        let mut batch = viper.below.as_ref().unwrap().batch(&viper.halted, true);
         for number in numbers {
             if let Err(error) = self.append(&mut batch, number) {
                 return Err(batch.give_up(&viper, &mut self.session, error));
@@ -173,7 +173,7 @@ fn a_store_opens_on_a_full_disk_with_segments_that_do_not_count() {
     let viper = Arc::clone(&bed.viper);
     let log = || viper.below.as_ref().unwrap().log.numbers().len();
     let before = log();
-    let mut batch = viper.below.as_ref().unwrap().batch(true);
+    let mut batch = viper.below.as_ref().unwrap().batch(&viper.halted, true);
     for number in KEYS / 2..KEYS {
         bed.append(&mut batch, number).unwrap();
     }
