@@ -152,8 +152,8 @@ pub(super) fn tail(
         // One store at a time: what the other does in the background would disturb.
         for (kind, taken) in [Kind::Tight, Kind::Growing].into_iter().zip(&mut taken) {
             host.begin(Group::Tail, "filling");
-            // The thread that asks has a core of its own, and the store's threads have the others: where there
-            // are two, Linux lets one of these have the asker's core for 4 to 14 ms while the other is idle.
+            // The thread that asks has a core of its own, and the store's threads have the others. Of two
+            // cores Linux gives such a thread the asker's, for 4 to 14 ms, while the other one is idle.
             let others = OffTheFirst::now();
             let is_alone = others.has_moved();
             let mut bed = ground.bed(kind)?;
