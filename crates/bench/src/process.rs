@@ -1,6 +1,8 @@
 //! What the kernel knows of this process and its threads: memory of its own, time, and time spent waiting for
 //! a core.
 
+use crate::subject::Error;
+use anyhow::Context;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::{self, File};
@@ -46,34 +48,51 @@ pub(crate) fn pin(core: usize) -> rustix::io::Result<()> {
     sched_setaffinity(None, &set)
 }
 
-/// Keeps the calling thread, and those that it starts, off the first core until this is dropped. Where there
-/// is no other one that it may run on, nothing changes.
-pub(crate) struct OffTheFirst {
+/// Cores that this thread may run on.
+pub(crate) fn allowed() -> impl Iterator<Item = usize> {
+    let set = sched_getaffinity(None).unwrap_or_default();
+    (0..CpuSet::MAX_CPU).filter(move |core| set.is_set(*core))
+}
+
+/// The calling thread is on some cores only, and so are threads and processes that it starts, until this is
+/// dropped.
+pub(crate) struct Pinned {
     before: Option<CpuSet>,
 }
 
-impl OffTheFirst {
-    pub(crate) fn now() -> OffTheFirst {
-        let others = |mut set: CpuSet| {
-            let was_there = set.is_set(0);
-            set.unset(0);
-            (was_there && set.count() > 0).then_some(set)
+impl Pinned {
+    /// On one core; `None`: nothing changes.
+    ///
+    /// # Errors
+    /// It is not one that this process may run on.
+    pub(crate) fn to(core: Option<usize>) -> Result<Pinned, Error> {
+        let Some(core) = core else {
+            return Ok(Pinned { before: None });
         };
-        let before = sched_getaffinity(None).ok();
-        let is_moved = before
-            .and_then(others)
-            .is_some_and(|set| sched_setaffinity(None, &set).is_ok());
-        OffTheFirst {
-            before: before.filter(|_| is_moved),
-        }
+        let before = sched_getaffinity(None)?;
+        anyhow::ensure!(
+            core < CpuSet::MAX_CPU && before.is_set(core),
+            "core {core} is not one that this process may run on; name another, or pin nothing"
+        );
+        pin(core).with_context(|| format!("moving to core {core}"))?;
+        Ok(Pinned {
+            before: Some(before),
+        })
     }
 
-    pub(crate) fn has_moved(&self) -> bool {
-        self.before.is_some()
+    /// On all cores but the first; `None` where there is no other one.
+    pub(crate) fn off_the_first() -> Option<Pinned> {
+        let before = sched_getaffinity(None).ok()?;
+        let mut others = before;
+        others.unset(0);
+        let is_there = before.is_set(0) && others.count() > 0;
+        (is_there && sched_setaffinity(None, &others).is_ok()).then_some(Pinned {
+            before: Some(before),
+        })
     }
 }
 
-impl Drop for OffTheFirst {
+impl Drop for Pinned {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
             // The cores were ours before; should they be gone, any other will do.
@@ -156,6 +175,28 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pin_holds_until_it_is_dropped() {
+        let before: Vec<_> = allowed().collect();
+        let pinned = Pinned::to(before.last().copied()).unwrap();
+        assert_eq!(allowed().collect::<Vec<_>>(), before[before.len() - 1..]);
+        drop(pinned);
+        assert_eq!(allowed().collect::<Vec<_>>(), before);
+        assert!(Pinned::to(Some(CpuSet::MAX_CPU)).is_err());
+    }
+
+    #[test]
+    fn all_cores_but_the_first_are_left() {
+        let before: Vec<_> = allowed().collect();
+        let pinned = Pinned::off_the_first();
+        let has_others = before.first() == Some(&0) && before.len() > 1;
+        assert_eq!(pinned.is_some(), has_others);
+        let from = usize::from(has_others);
+        assert_eq!(allowed().collect::<Vec<_>>(), before[from..]);
+        drop(pinned);
+        assert_eq!(allowed().collect::<Vec<_>>(), before);
+    }
 
     #[test]
     fn memory_that_is_touched_is_counted() {

@@ -2,12 +2,11 @@
 //! dropped. On which cores it runs, and what it has spent and holds, as the kernel tells in `/proc`.
 
 use crate::fixture::Place;
-use crate::process;
+use crate::process::{Pinned, allowed};
 use crate::recovery::ChildGuard;
 use crate::subject::Error;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -164,43 +163,6 @@ impl Pins {
     }
 }
 
-/// Cores that this thread may run on.
-fn allowed() -> impl Iterator<Item = usize> {
-    let set = sched_getaffinity(None).unwrap_or_default();
-    (0..CpuSet::MAX_CPU).filter(move |core| set.is_set(*core))
-}
-
-/// The calling thread is on one core, and so are processes that it starts, until this is dropped.
-pub(super) struct Pinned {
-    before: Option<CpuSet>,
-}
-
-impl Pinned {
-    pub(super) fn to(core: Option<usize>) -> Result<Pinned, Error> {
-        let Some(core) = core else {
-            return Ok(Pinned { before: None });
-        };
-        let before = sched_getaffinity(None)?;
-        anyhow::ensure!(
-            core < CpuSet::MAX_CPU && before.is_set(core),
-            "core {core} is not one that this process may run on; name another, or pin nothing"
-        );
-        process::pin(core).with_context(|| format!("moving to core {core}"))?;
-        Ok(Pinned {
-            before: Some(before),
-        })
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        if let Some(before) = &self.before {
-            // The cores were ours before; should they be gone, any other will do.
-            let _ = sched_setaffinity(None, before);
-        }
-    }
-}
-
 /// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Memory {
@@ -261,16 +223,6 @@ fn parse_ticks(stat: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_pin_holds_until_it_is_dropped() {
-        let before: Vec<_> = allowed().collect();
-        let pinned = Pinned::to(before.last().copied()).unwrap();
-        assert_eq!(allowed().collect::<Vec<_>>(), before[before.len() - 1..]);
-        drop(pinned);
-        assert_eq!(allowed().collect::<Vec<_>>(), before);
-        assert!(Pinned::to(Some(CpuSet::MAX_CPU)).is_err());
-    }
 
     #[test]
     fn ticks_of_user_and_kernel_and_children_add_up() {

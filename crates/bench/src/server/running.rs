@@ -3,10 +3,11 @@
 use super::contender::Contender;
 use super::driver::{Driver, Run};
 use super::load::{Command, Data, Load};
-use super::process::{Memory, Pinned, Pins, Process, processor_time};
+use super::process::{Memory, Pins, Process, processor_time};
 use super::wire::Wire;
 use crate::latency::{ALL, add_percentiles};
 use crate::machine::Machine;
+use crate::process::Pinned;
 use crate::row::{Metric, Row, SERVERS};
 use crate::subject::Error;
 use crate::workload::{Author, Workload};

@@ -236,18 +236,16 @@ impl Log {
         let rest = segments.iter().map(|segment| segment.number);
         let rest: Vec<u64> = rest.filter(|other| *other != number).collect();
         self.with_spare(|| self.write_manifest(&rest))?;
-        if let Some(segment) = segments.iter().find(|segment| segment.number == number)
+        let is_removed = |segment: &Arc<Segment>| segment.number == number;
+        let removed = segments.into_iter().find(is_removed);
+        if let Some(segment) = &removed
             && let Some(place) = self.table.write().get_mut(segment.slot as usize)
         {
             *place = None;
         }
         let unlinked = self.shelf.unlink(&manifest::segment_name(number));
         unlinked.map_err(Error::of_pool)?;
-        Ok(Removed {
-            _open: segments
-                .into_iter()
-                .find(|segment| segment.number == number),
-        })
+        Ok(Removed { _open: removed })
     }
 
     /// Asks the system to have an entry in memory soon.

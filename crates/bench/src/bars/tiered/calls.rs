@@ -7,7 +7,7 @@ use crate::bars::{pass, share};
 use crate::fixture::Script;
 use crate::latency::Latencies;
 use crate::pace::Timing;
-use crate::process::OffTheFirst;
+use crate::process::Pinned;
 use crate::subject::Error;
 use crate::timing::{Sample, Spread};
 use crate::workload::Workload;
@@ -154,8 +154,8 @@ pub(super) fn tail(
             host.begin(Group::Tail, "filling");
             // The thread that asks has a core of its own, and the store's threads have the others. Of two
             // cores Linux gives such a thread the asker's, for 4 to 14 ms, while the other one is idle.
-            let others = OffTheFirst::now();
-            let is_alone = others.has_moved();
+            let others = Pinned::off_the_first();
+            let is_alone = others.is_some();
             let mut bed = ground.bed(kind)?;
             let mut script = bed.script(Workload::Overwrite, ground.records);
             host.begin(Group::Tail, "closed loop");

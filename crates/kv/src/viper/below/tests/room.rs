@@ -196,6 +196,27 @@ fn a_store_opens_on_a_full_disk_with_segments_that_do_not_count() {
     has(&viper, 0..KEYS);
 }
 
+/// The room of a cleaned segment is on its way back when the disk is full. Who needs it waits for it.
+#[test]
+fn room_that_is_on_its_way_back_is_waited_for() {
+    let mut bed = Bed::new();
+    bed.put(0..100);
+    let (viper, faults) = (Arc::clone(&bed.viper), Arc::clone(&bed.faults));
+    faults.disk(Some(faults.used().unwrap()));
+    let (begun, is_begun) = std::sync::mpsc::channel();
+    let freeing = std::thread::spawn(move || {
+        let below = viper.below.as_ref().unwrap();
+        let _freeing = below.freeing.lock();
+        begun.send(()).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        faults.disk(None);
+    });
+    is_begun.recv().unwrap();
+    bed.leave(0..100, |_| {}).unwrap();
+    freeing.join().unwrap();
+    has(&bed.viper, 0..100);
+}
+
 /// The spare had room for a segment. On a disk that had no page beside it, the manifest that names the new
 /// segment found none: nothing could be cleaned, and the disk stayed full.
 #[test]
