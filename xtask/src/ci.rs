@@ -33,36 +33,28 @@ const CLIPPY_FUZZ: Step = Step::check(
     "clippy --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings",
 );
 
-/// Unit, contract, wire and differential tests of the libraries, and the examples in their documentation;
-/// then the tests of the program with the kill loop, whose output is shown because it carries the seeds and
-/// the counts.
-pub(crate) const TESTS: [Step; 3] = [
+/// Unit, contract, wire and differential tests of the libraries; those of the program, with the kill loop,
+/// whose output is shown because it carries the seeds and the counts; and the examples in the documentation.
+/// All in one build: other packages would have other features, and everything would be built twice.
+pub(crate) const TESTS: [Step; 2] = [
     Step::tests(
         "test",
         Under::Plain,
-        1300,
-        "test --workspace --exclude everdram-cli --exclude everdram-lab --features everdram-pm/faults --all-targets \
-         --no-fail-fast",
+        2000,
+        "test --workspace --exclude everdram-lab --features everdram-pm/faults --all-targets --no-fail-fast \
+         -- --show-output --test-threads 2",
     ),
-    // The same packages and features, so that no library is built for it again.
     Step::tests(
         "doc tests",
         Under::Plain,
         120,
-        "test --workspace --exclude everdram-cli --exclude everdram-lab --features everdram-pm/faults --doc \
-         --no-fail-fast",
-    ),
-    Step::tests(
-        "kill loop",
-        Under::Plain,
-        1000,
-        "test --package everdram-cli --all-targets --no-fail-fast -- --nocapture --test-threads 2",
+        "test --workspace --exclude everdram-lab --features everdram-pm/faults --doc --no-fail-fast",
     ),
 ];
 
-/// The simulated disk by itself; then the crash lab, optimised: a million images, the mutation score, the
-/// lints. Its output is shown because it carries the seeds and the counts.
-const LAB: [Step; 3] = [
+/// What the crash lab has among the tests of the libraries: the simulated disk by itself, and crashes at
+/// single moments.
+const LAB_TESTS: [Step; 2] = [
     Step::tests(
         "simulated disk",
         Under::Plain,
@@ -75,14 +67,17 @@ const LAB: [Step; 3] = [
         420,
         "test --package everdram --features lab --lib --test moments --test restart",
     ),
-    Step::tests(
-        "lab",
-        Under::Plain,
-        1500,
-        "test --profile lab --package everdram-lab --features thorough --tests --no-fail-fast -- --nocapture \
-         --test-threads 1",
-    ),
 ];
+
+/// The crash lab, optimised: a million images, the mutation score, the lints. Its output is shown because it
+/// carries the seeds and the counts.
+const LAB: Step = Step::tests(
+    "lab",
+    Under::Plain,
+    1500,
+    "test --profile lab --package everdram-lab --features thorough --tests --no-fail-fast -- --nocapture \
+     --test-threads 1",
+);
 
 /// Bugs that are planted, a few of them each day, and holes of the published designs, each every third day:
 /// whether the lab still has teeth.
@@ -98,7 +93,7 @@ pub(crate) fn ci() -> ExitCode {
     tally.run(&CLIPPY);
     tally.run_unless(fuzz_lacks.as_deref(), &[CLIPPY_FUZZ]);
     test_with(&mut tally);
-    LAB.iter().for_each(|step| tally.run(step));
+    tally.run(&LAB);
     tally.run(&MUTANTS);
     tally.run_one_unless(sanitizers::miri_lacks().as_deref(), &MIRI);
     tally.run_one_unless(sanitizers::tsan_lacks().as_deref(), &TSAN);
@@ -124,7 +119,8 @@ pub(crate) fn tsan() -> ExitCode {
 /// The crash lab alone.
 pub(crate) fn lab() -> ExitCode {
     let mut tally = Tally::default();
-    LAB.iter().for_each(|step| tally.run(step));
+    LAB_TESTS.iter().for_each(|step| tally.run(step));
+    tally.run(&LAB);
     tally.finish()
 }
 

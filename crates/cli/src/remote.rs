@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
     long_about = "Calls the fabric door of a server (`everdram serve --fabric tcp://127.0.0.1:7700`). A put and a delete \
                   return once they are acknowledged; `hello` says what that means there. Short values travel with their \
                   request; for long ones the client writes into memory of the server, which then makes them durable \
-                  (RDMP-SA). If the pool has a landing area (`--landing-bytes`), clients can make values durable by \
-                  themselves (`put --way cc`, RDMP-CC).\n\n\
+                  (RDMP-SA). If the pool has a landing area (`--landing-bytes`) and the server trusts its peers \
+                  (`--fabric-trust-peers`), clients can make values durable by themselves (`put --way cc`, \
+                  RDMP-CC).\n\n\
                   Several servers, with a comma between their addresses, share the keys: each key is at one of them, \
                   which `where` names, whatever the order of the addresses. Nothing is replicated. All of them must be \
                   there, but those whose pool is named behind `#`, as `hello` prints it: then a server that is gone \

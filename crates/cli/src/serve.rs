@@ -100,12 +100,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let door = settings
         .fabric
         .map(|address| {
+            let defaults = everdram_fabric::Settings::default();
             let fabric = everdram_fabric::Settings {
                 password: server.password(),
                 trusts_peers: settings.fabric_trusts_peers,
                 read_lease: settings.fabric_reads_in_place.then_some(READ_LEASE),
                 lends,
-                ..everdram_fabric::Settings::default()
+                memory_bytes: settings.fabric_memory.unwrap_or(defaults.memory_bytes),
+                ..defaults
             };
             Door::start(&store, &address, fabric)
         })

@@ -61,7 +61,8 @@ pub(crate) struct Layer {
     fabric: Option<String>,
     /// Serve the fabric on an address that others can reach, although libfabric does not keep peers inside of
     /// the memory that they are given (`everdram doctor --fabric` tells): whoever knows the password can
-    /// change the server then
+    /// change the server then. Clients make values durable by themselves (RDMP-CC, --landing-bytes) with it
+    /// alone, on any address
     #[arg(long, env = "EVERDRAM_FABRIC_TRUST_PEERS", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     fabric_trust_peers: Option<bool>,
     /// Let clients of the fabric read long values where they lie, without a thread of the server. Each can
@@ -73,6 +74,10 @@ pub(crate) struct Layer {
     /// stored, so it needs --fabric-trust-peers; engine viper on pmem or emulated [default: 0]
     #[arg(long, env = "EVERDRAM_FABRIC_LEND_BYTES", value_name = "SIZE")]
     fabric_lend_bytes: Option<String>,
+    /// Memory of the server that all clients of the fabric together may be given to write to, or have filled
+    /// with what they read; each has 6 MiB of it at most [default: 1GiB]
+    #[arg(long, env = "EVERDRAM_FABRIC_MEMORY", value_name = "SIZE")]
+    fabric_memory: Option<String>,
     /// Event loops; 0 = one for each core [default: 0]
     #[arg(long, env = "EVERDRAM_THREADS")]
     threads: Option<usize>,
@@ -114,7 +119,8 @@ pub(crate) struct Layer {
     #[arg(long, env = "EVERDRAM_LOG_BYTES", value_name = "SIZE")]
     log_bytes: Option<String>,
     /// Persistent memory of the pool in which clients of a fabric make values durable by themselves
-    /// (RDMP-CC); media `pmem` and `emulated`. A pool that has some keeps it [default: 0]
+    /// (RDMP-CC); media `pmem` and `emulated`, and --fabric-trust-peers. A pool that has some keeps it
+    /// [default: 0]
     #[arg(long, env = "EVERDRAM_LANDING_BYTES", value_name = "SIZE")]
     landing_bytes: Option<String>,
     /// Pool written, at least, between two checkpoints of the index, which a restart begins with; 0 = none
@@ -176,6 +182,7 @@ pub(crate) struct Settings {
     pub(crate) fabric: Option<String>,
     pub(crate) fabric_trusts_peers: bool,
     pub(crate) fabric_reads_in_place: bool,
+    pub(crate) fabric_memory: Option<u64>,
 }
 
 impl Layer {
@@ -205,6 +212,7 @@ impl Layer {
             fabric_trust_peers: self.fabric_trust_peers.or(lower.fabric_trust_peers),
             fabric_read_in_place: self.fabric_read_in_place.or(lower.fabric_read_in_place),
             fabric_lend_bytes: self.fabric_lend_bytes.or(lower.fabric_lend_bytes),
+            fabric_memory: self.fabric_memory.or(lower.fabric_memory),
             threads: self.threads.or(lower.threads),
             password,
             password_file,
@@ -257,6 +265,7 @@ impl Layer {
             pool,
             options,
             server,
+            fabric_memory: size(layer.fabric_memory.as_deref())?,
             fabric: layer.fabric,
             fabric_trusts_peers: layer.fabric_trust_peers.unwrap_or(false),
             fabric_reads_in_place: layer.fabric_read_in_place.unwrap_or(false),

@@ -67,7 +67,7 @@ fn must_be_linearizable(directory: TempDir, medium: &str, engine: EngineKind, mo
     let seconds = from_environment("EVERDRAM_LINEARIZABLE_SECONDS").unwrap_or(0);
     let (begun, seed) = (Instant::now(), seed());
     let mut all = checker::Judged::default();
-    let mut kills = 0;
+    let (mut kills, mut adopted, mut read) = (0, 0, 0);
     for recording in 0.. {
         let arguments = [
             "--medium",
@@ -81,7 +81,12 @@ fn must_be_linearizable(directory: TempDir, medium: &str, engine: EngineKind, mo
         ];
         let arguments = [&arguments, more].concat();
         let plan = plan(directory.path(), &arguments, KILLS, seed + recording);
-        let history = recorder::record(&plan);
+        let recorder::Recorded {
+            history,
+            adopted: more_adopted,
+            read_in_place: more_read,
+        } = recorder::record(&plan);
+        (adopted, read) = (adopted + more_adopted, read + more_read);
         let unknown = history.iter().filter(|one| !one.known).count();
         println!(
             "{engine} {medium}: {} operations, {KILLS} kills, {unknown} killed before their answer",
@@ -107,6 +112,10 @@ fn must_be_linearizable(directory: TempDir, medium: &str, engine: EngineKind, mo
         }
     }
     println!("{engine} {medium}: linearizable; {kills} kills, {all:?}");
+    if more.contains(&"--fabric-lend-bytes") {
+        println!("{adopted} values stayed where they were written, {read} read there");
+        assert!(adopted > 0 && read > 0, "long values went other ways");
+    }
     assert!(all.operations > OPERATIONS, "hardly any load: {all:?}");
 }
 
@@ -141,7 +150,17 @@ fn histories_over_the_landing_area_are_linearizable(engine: EngineKind) {
         return;
     }
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-    let doors = ["--fabric", "tcp://127.0.0.1:0", "--landing-bytes", "1MiB"];
+    let mut doors = vec![
+        "--fabric",
+        "tcp://127.0.0.1:0",
+        "--fabric-trust-peers",
+        "--landing-bytes",
+        "8MiB",
+    ];
+    if engine == EngineKind::Viper {
+        // Long values stay where they are written, and are read there.
+        doors.extend(["--fabric-lend-bytes", "4MiB", "--fabric-read-in-place"]);
+    }
     must_be_linearizable(directory, "emulated", engine, &doors);
 }
 
@@ -151,7 +170,7 @@ fn a_server_that_forgets_is_convicted() {
     let directory = tempfile::tempdir().unwrap();
     let mut plan = plan(directory.path(), &["--medium", "file"], 3, seed());
     plan.launch = forgetful(plan.launch, directory.path());
-    let history = recorder::record(&plan);
+    let history = recorder::record(&plan).history;
     let words = checker::check(&history).unwrap_err();
     assert!(words.contains("no order explains"), "{words}");
 }
@@ -161,7 +180,7 @@ fn a_server_that_forgets_is_convicted() {
 fn a_server_that_answers_too_early_is_convicted() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let arguments = ["--medium", "file", "--durability", "none"];
-    let history = recorder::record(&plan(directory.path(), &arguments, 3, seed()));
+    let history = recorder::record(&plan(directory.path(), &arguments, 3, seed())).history;
     let words = checker::check(&history).unwrap_err();
     assert!(words.contains("no order explains"), "{words}");
 }
@@ -173,7 +192,7 @@ fn a_planted_stale_read_is_convicted() {
     let mut plan = plan(directory.path(), &["--medium", "file"], 2, seed());
     // On a slow disk little happens in a stretch: longer ones until a key was set twice.
     let (mut history, place, stale) = loop {
-        let history = recorder::record(&plan);
+        let history = recorder::record(&plan).history;
         assert!(checker::check(&history).is_ok());
         if let Some((place, stale)) = stale_read(&history) {
             break (history, place, stale);

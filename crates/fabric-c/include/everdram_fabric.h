@@ -86,6 +86,9 @@ extern "C" {
 #define EVERDRAM_LINK (-21)
 /* A bug of everdram. A change that was under way has happened or not. Close the client. */
 #define EVERDRAM_BUG (-22)
+/* The client, or all clients together, have all the memory of the server that they may have. Nothing was done;
+   ask again later. */
+#define EVERDRAM_BUSY (-23)
 
 /* Limits, in bytes; longer keys and values go through the Redis door. */
 #define EVERDRAM_KEY_BYTES_MAX 1024

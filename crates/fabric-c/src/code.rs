@@ -35,6 +35,7 @@ codes! {
     NO_VALUE = -20,
     LINK = -21,
     BUG = -22,
+    BUSY = -23,
 }
 
 /// A failed call.
@@ -79,6 +80,7 @@ fn of_client(error: &ClientError) -> i32 {
             Status::Full => FULL,
             Status::Loading => LOADING,
             Status::Torn | Status::Failed => FAILED,
+            Status::Busy => BUSY,
             _ => REFUSED,
         },
         _ => LINK,

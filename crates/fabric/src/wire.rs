@@ -152,7 +152,8 @@ pub enum Status {
     Torn = 6,
     /// The store has failed, or is damaged.
     Failed = 7,
-    /// Another long value of this connection is being read; ask again behind it.
+    /// Another long value of this connection is being read, or there is no memory left: ask again behind
+    /// other calls, or later.
     Busy = 8,
 }
 

@@ -3,7 +3,7 @@
 mod support;
 
 use everdram::engine::{BatchOp, Change, Scope, Transaction};
-use everdram::{EngineKind, Error, test_each_engine};
+use everdram::{EngineKind, Error, Session, test_each_engine};
 use std::sync::atomic::{AtomicU64, Ordering};
 use support::keys::independent_keys;
 use support::{Bed, Counted, copy_pool, each_bed};
@@ -423,14 +423,22 @@ fn edits_of_large_values_leave_room_for_what_becomes_of_them() {
     let full = |number: u64| session.put(&number.to_le_bytes(), &[1; 3_000]).is_err();
     assert!((0..10_000).any(full), "the pool is not full");
     let mut sums = vec![0u64; 400];
-    for _ in 0..4 {
-        for number in 0..400 {
-            match session.increment(&large(number), 8, 1) {
-                Ok(_) => sums[number as usize] += 1,
-                Err(error) => assert!(matches!(error, Error::NoSpace(_)), "{error}"),
-            }
+    let mut edit = |session: &mut Session, number: u64| {
+        let edited = session.increment(&large(number), 8, 1);
+        match &edited {
+            Ok(_) => sums[number as usize] += 1,
+            Err(error) => assert!(matches!(error, Error::NoSpace(_)), "{error}"),
         }
+        edited.is_ok()
+    };
+    // Each waits for room for a while before it is refused.
+    let _done = (0..8).filter(|&number| edit(&mut session, number)).count();
+    for number in 0..40u64 {
+        assert!(session.delete(&number.to_le_bytes()).unwrap());
     }
+    store.engine().reclaim().unwrap();
+    let done = (0..400).filter(|&number| edit(&mut session, number));
+    assert!(done.count() > 100, "hardly any edit found room");
     store.engine().reclaim().unwrap();
     for number in 0..400 {
         let value = session.get(&large(number)).unwrap().unwrap();

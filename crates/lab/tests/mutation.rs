@@ -1,7 +1,7 @@
 //! The mutation score: no flush, fence or sync can be left out without the lab noticing.
 //!
 //! Takes minutes, so it runs with optimization and the feature `thorough` only: `cargo xtask lab`. That takes
-//! one engine each day, in turn; `EVERDRAM_MUTATION=all` takes all of them.
+//! one engine on one medium each day, in turn; `EVERDRAM_MUTATION=all` takes all of them.
 #![cfg(feature = "thorough")]
 
 use everdram::EngineKind;
@@ -129,12 +129,14 @@ fn place(excuse: &str) -> String {
 /// The engines that have days.
 const DAILY: [EngineKind; 3] = [EngineKind::Viper, EngineKind::Bullet, EngineKind::Dstore];
 
-/// Whether it is the day of this engine, or somebody asked for it.
-fn is_due(engine: EngineKind) -> bool {
+/// Whether it is the day of this engine on this medium, or somebody asked for it.
+fn is_due(engine: EngineKind, medium: Medium) -> bool {
     let asked = ["EVERDRAM_MUTATION", "EVERDRAM_MUTANTS"];
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let day = since.map_or(0, |since| since.as_secs() / (24 * 3600)) as usize;
-    asked.iter().any(|name| std::env::var_os(name).is_some()) || DAILY[day % DAILY.len()] == engine
+    let media = Medium::ALL.len();
+    let todays = (DAILY[day / media % DAILY.len()], Medium::ALL[day % media]);
+    asked.iter().any(|name| std::env::var_os(name).is_some()) || todays == (engine, medium)
 }
 
 /// `least`: mutants that there are at least. `excused`: those that nobody has to notice, of which there are
@@ -145,7 +147,7 @@ fn score(engine: EngineKind, medium: Medium, least: usize, excused: &[&str], mos
     let only = std::env::var("EVERDRAM_MUTANTS").unwrap_or_default();
     // Each day, so that a line that has moved is noticed at once.
     let excused: Vec<String> = excused.iter().map(|excuse| place(excuse)).collect();
-    if !is_due(engine) {
+    if !is_due(engine, medium) {
         println!("{engine}, {medium}: not today; EVERDRAM_MUTATION=all asks for it");
         return;
     }

@@ -1,13 +1,14 @@
 //! Records what several clients see of a real server that is killed again and again.
 //!
-//! Few keys, many clients: some keys by themselves, three that transactions use together. After a few kills
+//! Few keys, many clients: some keys by themselves, one of them with long values, and three that transactions
+//! use together. After a few kills
 //! other keys are taken, so that no group of operations grows without end. After each restart one client
 //! reads all keys before anybody writes: what the kill lost shows.
 
-use super::history::{Operation, Step, answer};
+use super::history::{LONG, Operation, Step, answer};
 use everdram_cli::client::{Client, Reply};
 use everdram_cli::killing::process::{Launch, Process};
-use everdram_fabric::{ClientError, ClientOptions, Way};
+use everdram_fabric::{ClientError, ClientOptions, INLINE_BYTES, Way};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::convert::Infallible;
@@ -34,11 +35,22 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
 }
 
-/// Runs the plan: the history, ready to be judged.
-pub(crate) fn record(plan: &Plan) -> Vec<Operation> {
+/// What happened.
+#[derive(Default)]
+pub(crate) struct Recorded {
+    /// Ready to be judged.
+    pub(crate) history: Vec<Operation>,
+    /// Long values that stayed where clients of the fabric wrote them, and that they read there, as servers
+    /// said just before they were killed.
+    pub(crate) adopted: u64,
+    pub(crate) read_in_place: u64,
+}
+
+/// Runs the plan.
+pub(crate) fn record(plan: &Plan) -> Recorded {
     let mut random = StdRng::seed_from_u64(plan.seed);
     let clock = Instant::now();
-    let mut history = Vec::new();
+    let mut recorded = Recorded::default();
     let mut process = plan.launch.start().unwrap();
     for kill in 0..plan.kills {
         let keys = Keys {
@@ -55,16 +67,17 @@ pub(crate) fn record(plan: &Plan) -> Vec<Operation> {
             operations: AtomicU64::new(0),
             killed: AtomicBool::new(false),
         };
-        stretch.record(plan.clients, process, length, &mut history);
+        stretch.record(plan.clients, process, length, &mut recorded);
         while random.random_ratio(1, 4) {
             let delay = Duration::from_micros(random.random_range(0..20_000));
             plan.launch.start_and_kill(delay).unwrap();
         }
         process = plan.launch.start().unwrap();
-        read_all(keys, process.port, clock, plan.clients, &mut history);
+        let history = &mut recorded.history;
+        read_all(keys, process.port, clock, plan.clients, history);
     }
     process.close().unwrap();
-    history
+    recorded
 }
 
 /// Names of the keys in use.
@@ -82,9 +95,15 @@ impl Keys {
         format!("{}:together:{}", self.generation, number % 3)
     }
 
+    /// With long values.
+    fn long(self) -> String {
+        format!("{}:{LONG}", self.generation)
+    }
+
     fn all(self) -> Vec<String> {
         let alone = (0..2).map(|number| self.alone(number));
         alone
+            .chain([self.long()])
             .chain((0..3).map(|number| self.together(number)))
             .collect()
     }
@@ -101,7 +120,7 @@ fn read_all(keys: Keys, port: u16, clock: Instant, client: usize, history: &mut 
     for key in keys.all() {
         let mut step = Step::new("GET", &key, "");
         let called = nanoseconds(clock);
-        step.answer = answer(&connection.call(&step.words()).unwrap());
+        step.answer = answer(&connection.call(&step.words(&[])).unwrap());
         history.push(Operation {
             client,
             called,
@@ -127,13 +146,7 @@ struct Stretch {
 }
 
 impl Stretch {
-    fn record(
-        &self,
-        clients: usize,
-        process: Process,
-        length: Duration,
-        history: &mut Vec<Operation>,
-    ) {
+    fn record(&self, clients: usize, process: Process, length: Duration, all: &mut Recorded) {
         // This waits until the server knows all keys: a refused request would be no operation.
         let mut connection = Client::connect(("127.0.0.1", self.port)).unwrap();
         connection.count_keys().unwrap();
@@ -146,6 +159,11 @@ impl Stretch {
                 && self.operations.load(Ordering::Relaxed) < STRETCH_OPERATIONS
             {
                 std::thread::sleep(Duration::from_millis(1));
+            }
+            if self.fabric.is_some() {
+                let info = connection.call(&[b"INFO", b"fabric"]).unwrap();
+                all.adopted += counter(&info, "fabric_values_adopted:");
+                all.read_in_place += counter(&info, "fabric_values_read_in_place:");
             }
             self.killed.store(true, Ordering::SeqCst);
             process.kill().unwrap();
@@ -164,7 +182,7 @@ impl Stretch {
             if !operation.known {
                 operation.returned = gone;
             }
-            history.push(operation);
+            all.history.push(operation);
         }
     }
 
@@ -260,7 +278,7 @@ impl Recorder<'_> {
     fn request(&mut self) -> (Door, Vec<Step>) {
         let keys = self.stretch.keys;
         let number = self.random.random_range(0..1000);
-        match self.random.random_range(0..10) {
+        match self.random.random_range(0..11) {
             0..5 => (Door::One, vec![self.step(&keys.alone(number))]),
             5 | 6 => (Door::One, vec![self.step(&keys.together(number))]),
             7 => {
@@ -272,6 +290,7 @@ impl Recorder<'_> {
                 let get = |next| Step::new("GET", &keys.together(next), "");
                 (Door::Mget, (0..3).map(get).collect())
             }
+            9 => (Door::One, vec![self.long_step(&keys.long())]),
             _ => {
                 let set = |next| Step::new("SET", &keys.together(number + next), self.value());
                 (Door::Mset, (0..2).map(set).collect())
@@ -284,16 +303,17 @@ impl Recorder<'_> {
         let mut client = everdram_fabric::Client::connect(address, &ClientOptions::default())?;
         loop {
             let (keys, number) = (self.stretch.keys, self.random.random_range(0..1000));
-            let key = match self.random.random_range(0..2) {
-                0 => keys.alone(number),
-                _ => keys.together(number),
+            let key = match self.random.random_range(0..5) {
+                0 | 1 => keys.alone(number),
+                2 | 3 => keys.together(number),
+                _ => keys.long(),
             };
             let mut step = match self.random.random_range(0..10) {
                 0..4 => Step::new("GET", &key, ""),
                 4..9 => Step::new("SET", &key, self.value()),
                 _ => Step::new("DEL", &key, ""),
             };
-            let (key, value) = (key.as_bytes(), step.argument.as_bytes());
+            let (key, value) = (key.as_bytes(), step.sent().into_owned());
             let called = nanoseconds(self.stretch.clock);
             let reply = match step.command {
                 "GET" => client
@@ -307,13 +327,15 @@ impl Recorder<'_> {
                         (true, true) => 5,
                     };
                     let way = match self.random.random_range(0..ways) {
+                        // Long ones do not fit into a request.
+                        0 if value.len() > INLINE_BYTES => Way::Auto,
                         0 => Way::Inline,
                         1 => Way::ServerAssisted,
                         2 => Way::ClientCentric,
                         3 => Way::ClientCentricAsked,
                         _ => Way::ClientCentricImmediate,
                     };
-                    let put = client.put_expiring(key, value, 0, way);
+                    let put = client.put_expiring(key, &value, 0, way);
                     put.map(|_| Reply::Simple("OK".into()))
                 }
             };
@@ -354,6 +376,16 @@ impl Recorder<'_> {
         }
     }
 
+    fn long_step(&mut self, key: &str) -> Step {
+        match self.random.random_range(0..10) {
+            0..4 => Step::new("GET", key, ""),
+            4..7 => Step::new("SET", key, self.value()),
+            7 => Step::new("GETSET", key, self.value()),
+            8 => Step::new("SETNX", key, self.value()),
+            _ => Step::new("GETDEL", key, ""),
+        }
+    }
+
     /// WATCH, GET, MULTI, SET, EXEC: the read and the write are one operation if EXEC goes through.
     fn compare_and_set(&mut self, connection: &mut Client) -> io::Result<()> {
         let key = self.stretch.keys.together(self.random.random_range(0..3));
@@ -389,15 +421,26 @@ impl Recorder<'_> {
     }
 }
 
+/// A counter of INFO.
+fn counter(info: &Reply, name: &str) -> u64 {
+    let Reply::Bulk(text) = info else {
+        panic!("INFO was answered {info:?}");
+    };
+    let text = String::from_utf8_lossy(text);
+    let count = text.lines().find_map(|line| line.strip_prefix(name));
+    count.unwrap().trim().parse().unwrap()
+}
+
 fn queue(connection: &mut Client, door: Door, steps: &[Step]) {
     let together = |command: &'static str| {
-        let words = steps.iter().flat_map(|step| step.words().split_off(1));
+        let words = |step| Step::words(step, step.argument.as_bytes()).split_off(1);
+        let words = steps.iter().flat_map(words);
         std::iter::once(command.as_bytes()).chain(words).collect()
     };
     match door {
         Door::One => steps
             .iter()
-            .for_each(|step| connection.queue(&step.words())),
+            .for_each(|step| connection.queue(&step.words(&step.sent()))),
         Door::Mget | Door::Mset => {
             let name = if door == Door::Mget { "MGET" } else { "MSET" };
             let words: Vec<&[u8]> = together(name);
@@ -407,7 +450,7 @@ fn queue(connection: &mut Client, door: Door, steps: &[Step]) {
             connection.queue(&[b"MULTI"]);
             steps
                 .iter()
-                .for_each(|step| connection.queue(&step.words()));
+                .for_each(|step| connection.queue(&step.words(&step.sent())));
             connection.queue(&[b"EXEC"]);
         }
     }

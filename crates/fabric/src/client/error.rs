@@ -31,8 +31,8 @@ pub enum ClientError {
     ValueLength(usize),
     /// The door has no memory that clients write durably by themselves.
     #[error(
-        "this door does not offer this way: its pool has no landing area, or its fabric no durable writes, or \
-         none with immediate data"
+        "this door does not offer this way: its pool has no landing area, or it does not trust its peers with \
+         one (`--fabric-trust-peers`), or its fabric has no durable writes, or none with immediate data"
     )]
     NotOffered,
     /// The door refused the request.

@@ -2,8 +2,10 @@
 
 use super::grants::Grants;
 use super::in_place::Readable;
+use super::memory::{Kind, Share};
 use super::slots::Slots;
 use crate::wire::CREDITS_MAX;
+use std::time::Instant;
 
 /// Requests that a client may have under way before it has shown that it needs more. Each takes a buffer.
 pub(super) const CREDITS_FIRST: u16 = 1;
@@ -16,17 +18,24 @@ pub(super) struct Long {
     pub(super) value: Vec<u8>,
     /// Whether the first part has left, so that the others may: before, the value may not be durable.
     pub(super) is_shown: bool,
+    pub(super) _share: Share,
 }
 
 /// A connection.
-#[derive(Default)]
 pub(super) struct Connection {
+    /// When it last asked for something, or was answered.
+    pub(super) heard: Instant,
+    /// It was silent for long at the last look. What it sent may not be read yet: only if it still is at the
+    /// next one, it is closed.
+    pub(super) is_suspect: bool,
     /// Whether it has said the password.
     pub(super) is_known: bool,
     /// Whether it has said another one. It may say nothing more.
     pub(super) is_denied: bool,
     /// Buffers that it was given.
     pub(super) credits: u16,
+    /// Of the memory of those that it has beside the first ones.
+    pub(super) buffers: Option<Share>,
     /// Requests without a reply.
     pub(super) under_way: u16,
     pub(super) requests: u64,
@@ -40,8 +49,34 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new() -> Connection {
         Connection {
+            heard: Instant::now(),
+            is_suspect: false,
+            is_known: false,
+            is_denied: false,
             credits: CREDITS_FIRST,
-            ..Connection::default()
+            buffers: None,
+            under_way: 0,
+            requests: 0,
+            grants: Grants::default(),
+            slots: Slots::default(),
+            readable: Readable::default(),
+            long: None,
+            long_last: 0,
+        }
+    }
+
+    pub(super) fn hear(&mut self, now: Instant) {
+        self.heard = now;
+        self.is_suspect = false;
+    }
+
+    /// Whether it has something of this kind, for which others may wait.
+    pub(super) fn has(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Memory => {
+                self.grants.has_memory() || self.long.is_some() || self.buffers.is_some()
+            }
+            Kind::Slots => self.slots.has_any(),
         }
     }
 

@@ -8,6 +8,7 @@ use super::connection::Connection;
 use super::counters::Counters;
 use super::in_place::Reads;
 use super::lends::Lends;
+use super::memory::{Kind as Wanting, Shortages};
 use super::request::{Expelled, Reply, Tools, status_of};
 use super::slots::Giver;
 use super::{Shared, StartError};
@@ -125,6 +126,13 @@ pub(super) struct EventLoop {
     probe_at: Instant,
     /// The engine may have more work for this thread.
     has_work: bool,
+    /// When the events that are handled were there.
+    now: Instant,
+    /// How often something was wanting when this loop last looked who keeps it, when it may look again, and
+    /// whether it must.
+    shortages: Shortages,
+    look_at: Instant,
+    has_suspects: bool,
 }
 
 impl EventLoop {
@@ -168,6 +176,10 @@ impl EventLoop {
             held: Vec::new(),
             probe_at: Instant::now(),
             has_work: false,
+            now: Instant::now(),
+            shortages: Shortages::default(),
+            look_at: Instant::now(),
+            has_suspects: false,
         })
     }
 
@@ -203,12 +215,14 @@ impl EventLoop {
     ) -> Result<(), LinkError> {
         let mut events = std::mem::take(&mut self.events);
         self.link.wait(timeout, &mut events)?;
+        self.now = Instant::now();
         for event in events.drain(..) {
             self.handle(event, is_stopping);
         }
         self.events = events;
         self.accept(is_stopping);
         self.expel_strangers();
+        self.expel_silent();
         self.settle();
         self.release_slots();
         self.release();
@@ -231,7 +245,7 @@ impl EventLoop {
         match (self.has_work, self.held.is_empty()) {
             (true, _) => Some(Duration::ZERO),
             (false, false) => Some(SLEEP_HELD),
-            (false, true) => (!self.strangers.is_empty()).then_some(TICK),
+            (false, true) => (self.has_suspects || !self.strangers.is_empty()).then_some(TICK),
         }
     }
 
@@ -247,6 +261,43 @@ impl EventLoop {
                 self.mailbox().counters.expelled.add(1);
                 self.close(conn);
             }
+        }
+    }
+
+    /// Closes connections that keep in silence what was wanting since the last look: those that were silent
+    /// for long at two looks. Who waits for this door is not silent.
+    fn expel_silent(&mut self) {
+        let shortages = self.shared.memory.shortages();
+        let is_due = shortages != self.shortages || self.has_suspects;
+        if !is_due || self.now < self.look_at {
+            return;
+        }
+        if shortages != self.shortages {
+            // Other loops' connections may have it.
+            let others = self.shared.mailboxes.iter().enumerate();
+            for (_, mailbox) in others.filter(|(number, _)| *number != self.number) {
+                mailbox.wake();
+            }
+        }
+        let before = std::mem::replace(&mut self.shortages, shortages);
+        (self.look_at, self.has_suspects) = (self.now + TICK, false);
+        let lease = self.shared.settings.lease;
+        let is_wanting = |kind: Wanting| before[kind as usize] != shortages[kind as usize];
+        let mut expelled = Vec::new();
+        for (conn, connection) in &mut self.connections {
+            let is_silent =
+                connection.under_way == 0 && self.now.duration_since(connection.heard) >= lease;
+            if is_silent && connection.is_suspect {
+                expelled.push(*conn);
+            } else if is_silent {
+                let mut kinds = Wanting::ALL.into_iter();
+                connection.is_suspect = kinds.any(|kind| is_wanting(kind) && connection.has(kind));
+                self.has_suspects |= connection.is_suspect;
+            }
+        }
+        for conn in expelled {
+            self.mailbox().counters.expelled.add(1);
+            self.close(conn);
         }
     }
 
@@ -288,6 +339,7 @@ impl EventLoop {
             // What it sent before it was closed.
             return true;
         };
+        connection.hear(self.now);
         let bytes = self.link.message(buffer);
         let message = wire::read_up_to(bytes, self.link.body_bytes());
         let message = message.filter(|message| !message.head.is_reply);
@@ -324,6 +376,7 @@ impl EventLoop {
             ways: self.ways,
             reads: self.reads.as_mut(),
             lends: self.lends.as_mut(),
+            memory: &self.shared.memory,
             password: &self.shared.settings.password,
             hello: &self.shared.hello,
             counters: &mailbox.counters,
@@ -356,6 +409,7 @@ impl EventLoop {
             return from;
         }
         let connection = self.connections.get_mut(&conn)?;
+        connection.hear(self.now);
         let may_ask =
             connection.under_way < connection.credits && self.link.unsent(conn) < UNREAD_MAX;
         let told = connection.slots.told(giver, word).filter(|_| may_ask);
@@ -559,12 +613,18 @@ impl EventLoop {
             return;
         };
         connection.under_way -= 1;
+        connection.hear(self.now);
         if head.kind == Kind::Get
             && let Some(long) = &mut connection.long
         {
             long.is_shown |= long.number == head.grant;
         }
-        let more = connection.more_credits();
+        let mut more = connection.more_credits();
+        if more > 0 {
+            let bytes = usize::from(more) * self.link.body_bytes();
+            connection.buffers = self.shared.memory.share(bytes, true);
+            more *= u16::from(connection.buffers.is_some());
+        }
         connection.credits += more;
         head.credits = connection.credits;
         let mut posted = (0..more).map(|_| self.link.post(conn));

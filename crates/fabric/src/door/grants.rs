@@ -6,10 +6,12 @@
 //! memory again.
 
 use super::lends::Lent;
+use super::memory::{Kind, Memory, Share};
 use crate::link::{Area, Conn, Link, LinkError};
 use crate::wire::VALUE_BYTES_MAX;
 use everdram::engine::Loan;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Pieces of memory that one connection may be given, each for the longest value.
 const CHUNKS_MAX: usize = 4;
@@ -24,6 +26,7 @@ struct Chunk {
     area: Area,
     /// Units in use.
     used: u16,
+    _share: Share,
 }
 
 /// The place of a grant.
@@ -65,7 +68,8 @@ pub(super) struct Grants {
 }
 
 impl Grants {
-    /// Memory for a value; `None`: as long as other grants are not used, there is none.
+    /// Memory for a value; `None`: as long as other grants are not used, of this connection or of others,
+    /// there is none.
     ///
     /// # Errors
     /// [`LinkError`]: the fabric exposes no more memory.
@@ -73,6 +77,7 @@ impl Grants {
         &mut self,
         link: &mut dyn Link,
         conn: Conn,
+        memory: &Arc<Memory>,
         value_bytes: usize,
     ) -> Result<Option<Place>, LinkError> {
         let units = value_bytes.div_ceil(UNIT_BYTES).clamp(1, UNITS);
@@ -88,8 +93,18 @@ impl Grants {
             if self.chunks.len() >= CHUNKS_MAX {
                 return Ok(None);
             }
+            // More than one value at a time is spare.
+            let is_spare = !self.chunks.is_empty();
+            let Some(share) = memory.share(VALUE_BYTES_MAX, is_spare) else {
+                memory.was_wanting(Kind::Memory);
+                return Ok(None);
+            };
             let area = link.expose(conn, VALUE_BYTES_MAX)?;
-            self.chunks.push(Chunk { area, used: 0 });
+            self.chunks.push(Chunk {
+                area,
+                used: 0,
+                _share: share,
+            });
         }
     }
 
@@ -129,6 +144,11 @@ impl Grants {
             chunk.used &= !bits(unit, units);
         }
         Some(grant)
+    }
+
+    /// Whether the connection has memory of the door, or blocks of the store.
+    pub(super) fn has_memory(&self) -> bool {
+        !self.chunks.is_empty() || self.lent_units > 0
     }
 
     /// Whether the connection may be lent room for a value: as much as it may have of its own.

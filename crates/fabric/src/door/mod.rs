@@ -13,6 +13,7 @@ pub mod fuzzing;
 mod grants;
 mod in_place;
 mod lends;
+mod memory;
 mod request;
 mod slots;
 #[cfg(any(feature = "fuzzing", feature = "modelled"))]
@@ -29,6 +30,7 @@ use everdram::engine::Engine;
 use everdram::landing::Landing;
 use everdram::password::Password;
 use everdram_fabric_sys::Bounds;
+use memory::Memory;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -66,6 +68,15 @@ pub struct Settings {
     pub lends: bool,
     /// Connections at once; more are refused. 10,000 by default.
     pub connections_max: usize,
+    /// Bytes that all connections together may have: to write values to (1 MiB each, and up to 4 MiB as long
+    /// as half of all is left), for a long value that is read part by part (1 MiB each at most), and for more
+    /// than one request under way (240 KiB each, as long as half is left). Whoever wants more is told to ask
+    /// again. 1 GiB by default, 1 MiB at least. What every connection has comes on top: two buffers of 17
+    /// KiB, and replies that its client does not take in, 1 MiB at most.
+    pub memory_bytes: u64,
+    /// How long a connection may keep such memory, or slots of the landing area, without asking for anything
+    /// while others want some; then it is closed. 10 s by default.
+    pub lease: Duration,
     /// How long replies that wait for durability are given to leave when the door stops. 1 s by default.
     pub drain_timeout: Duration,
 }
@@ -79,6 +90,8 @@ impl Default for Settings {
             read_lease: None,
             lends: false,
             connections_max: 10_000,
+            memory_bytes: 1 << 30,
+            lease: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(1),
         }
     }
@@ -134,7 +147,8 @@ pub struct DoorStats {
     pub connections: u64,
     /// Connections accepted.
     pub accepted: u64,
-    /// Connections closed because what they sent was no message, or more than they may.
+    /// Connections closed because what they sent was no message, or more than they may; or because they kept
+    /// in silence what others wanted ([`Settings::lease`]).
     pub expelled: u64,
     /// Requests answered.
     pub requests: u64,
@@ -144,6 +158,8 @@ pub struct DoorStats {
     pub placed: u64,
     /// Of those that clients wrote, the ones that stayed where they were written.
     pub adopted: u64,
+    /// Bytes of the door's memory that connections have now ([`Settings::memory_bytes`]).
+    pub memory_bytes: u64,
 }
 
 /// What the threads of a door share.
@@ -155,6 +171,7 @@ struct Shared {
     hello: Vec<u8>,
     settings: Settings,
     mailboxes: Vec<Mailbox>,
+    memory: Arc<Memory>,
     connections: AtomicU64,
     is_stopping: AtomicBool,
 }
@@ -163,6 +180,7 @@ impl Shared {
     fn stats(&self) -> DoorStats {
         let mut stats = DoorStats {
             connections: self.connections.load(Ordering::Relaxed),
+            memory_bytes: self.memory.used(),
             ..DoorStats::default()
         };
         for mailbox in &self.mailboxes {
@@ -215,7 +233,16 @@ impl Door {
         let links = links
             .collect::<Result<Vec<_>, LinkError>>()
             .map_err(listen)?;
-        Door::over(store, Box::new(ear), links, settings)
+        // Slots of closed connections pass on. Whoever shows a slot's key over a second connection can have a
+        // write under way there then, which spoils what another client was told is durable.
+        let landing = store.landing().filter(|_| settings.trusts_peers);
+        if landing.is_none() && store.landing().is_some() {
+            tracing::warn!(
+                "clients of the fabric do not make values durable by themselves (RDMP-CC): two who work together \
+                 could spoil what others have written; trust them all (`--fabric-trust-peers`)"
+            );
+        }
+        Door::over(store, Box::new(ear), links, settings, landing)
     }
 
     /// Opens a door to `store` for clients of this process.
@@ -229,7 +256,9 @@ impl Door {
     ) -> Result<Door, StartError> {
         let port = || Box::new(network.port()) as Box<dyn Link>;
         let links = (0..settings.loops.max(1)).map(|_| port()).collect();
-        Door::over(store, Box::new(network.listen()), links, settings)
+        // Here a write ends before the call does.
+        let landing = store.landing();
+        Door::over(store, Box::new(network.listen()), links, settings, landing)
     }
 
     fn over(
@@ -237,6 +266,7 @@ impl Door {
         ear: Box<dyn Listen>,
         links: Vec<Box<dyn Link>>,
         settings: Settings,
+        landing: Option<Arc<Landing>>,
     ) -> Result<Door, StartError> {
         let engine = Arc::clone(store.engine());
         if let Some(lease) = settings.read_lease {
@@ -256,7 +286,8 @@ impl Door {
         }
         let shared = Arc::new(Shared {
             hello: hello(store),
-            landing: store.landing(),
+            landing,
+            memory: Memory::of(settings.memory_bytes),
             mailboxes: links
                 .iter()
                 .map(|link| Mailbox::new(link.waker()))
@@ -326,6 +357,7 @@ impl Door {
                 written,
                 placed,
                 adopted,
+                memory_bytes,
             } = shared.stats();
             let mut info = vec![("fabric_address", address.clone())];
             info.extend(
@@ -337,6 +369,7 @@ impl Door {
                     ("fabric_values_written_by_clients", written),
                     ("fabric_values_read_in_place", placed),
                     ("fabric_values_adopted", adopted),
+                    ("fabric_memory_bytes", memory_bytes),
                 ]
                 .map(|(name, count)| (name, count.to_string())),
             );

@@ -8,6 +8,7 @@ use super::counters::Counters;
 use super::grants::{Grant, Room};
 use super::in_place::Reads;
 use super::lends::{Lends, Lent};
+use super::memory::{Kind as Wanting, Memory};
 use super::slots::{Giver, Told, Wanted};
 use crate::link::{Conn, Link, LinkError};
 use crate::wire::{
@@ -18,9 +19,15 @@ use everdram::engine::{EngineSession, Found, Placed, Said};
 use everdram::password::Password;
 use everdram::{Error, Ticket};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Says where a value or key may go that is too long for this door.
 const ELSEWHERE: &str = "is longer than the fabric door takes; use the Redis door";
+/// Says why there is no room for a value.
+const ALL_GIVEN: &str = "this connection has all the memory that it may have, or all connections together have all \
+                         of the door's (`--fabric-memory`); ask again later";
+const ALL_SLOTS_GIVEN: &str =
+    "this connection has all the slots that it may have; wait for its puts";
 
 /// A reply, until it may leave.
 pub(super) struct Reply {
@@ -53,6 +60,8 @@ pub(super) struct Tools<'a> {
     pub(super) giver: Option<&'a mut Giver>,
     /// For values that clients read in place.
     pub(super) reads: Option<&'a mut Reads>,
+    /// What all connections share.
+    pub(super) memory: &'a Arc<Memory>,
     /// For values that clients write where they stay.
     pub(super) lends: Option<&'a mut Lends>,
     /// The bits of the ways that the door offers beside the usual ones.
@@ -190,12 +199,18 @@ impl Tools<'_> {
             return Ok(self.refuse(head, Status::Busy, "one long value after the other"));
         }
         if length > self.body_bytes {
+            let Some(share) = self.memory.share(length, false) else {
+                self.memory.was_wanting(Wanting::Memory);
+                self.bodies.truncate(begin);
+                return Ok(self.refuse(head, Status::Busy, ALL_GIVEN));
+            };
             connection.long_last += 1;
             answer.grant = connection.long_last;
             connection.long = Some(Long {
                 number: connection.long_last,
                 value: self.bodies.get(begin..).unwrap_or_default().to_vec(),
                 is_shown: false,
+                _share: share,
             });
             self.bodies.truncate(begin + self.body_bytes);
         }
@@ -376,15 +391,14 @@ impl Tools<'_> {
             return self.refuse(head, Status::Refused, &text);
         }
         let room = match self.link.as_deref_mut() {
-            Some(link) => connection.grants.room(link, self.conn, value_bytes),
+            Some(link) => connection
+                .grants
+                .room(link, self.conn, self.memory, value_bytes),
             None => Err(LinkError::Foreign),
         };
         let place = match room {
             Ok(Some(place)) => place,
-            Ok(None) => {
-                let text = "this connection has all the memory that it may have; wait for its puts";
-                return self.refuse(head, Status::Busy, text);
-            }
+            Ok(None) => return self.refuse(head, Status::Busy, ALL_GIVEN),
             Err(error) => return self.refuse(head, Status::Refused, &error.to_string()),
         };
         let (address, key_of_area) = connection.grants.target(place).unwrap_or_default();
@@ -419,7 +433,10 @@ impl Tools<'_> {
         }
         if self.ways & head.place == 0 {
             let text = match self.giver {
-                None => "this door has no landing area that clients can write durably",
+                None => {
+                    "this door has no landing area that clients can write durably, or does not trust them \
+                     (`--fabric-trust-peers`)"
+                }
                 Some(_) => "the fabric of this door tells it nothing with a durable write",
             };
             return Ok(self.refuse(head, Status::Refused, text));
@@ -434,9 +451,12 @@ impl Tools<'_> {
             expires_at_ms: head.expires_at_ms,
             tells: (head.place == BY_CLIENT_TOLD).then_some(head.sequence),
         };
-        let Some(slot) = connection.slots.prepare(giver, self.conn, wanted)? else {
-            let text = "this connection has all the memory that it may have; wait for its puts";
-            return Ok(self.refuse(head, Status::Busy, text));
+        let memory = self.memory;
+        let prepared = connection.slots.prepare(giver, self.conn, wanted, || {
+            memory.was_wanting(Wanting::Slots)
+        });
+        let Some(slot) = prepared? else {
+            return Ok(self.refuse(head, Status::Busy, ALL_SLOTS_GIVEN));
         };
         let answer = Head {
             value_bytes: head.value_bytes,

@@ -117,7 +117,7 @@ pub(super) struct Slots {
 impl Slots {
     /// Prepares a grant in a slot whose value was applied, or in a new one; returns the slot's index. `None`:
     /// the connection has all that it may have, and what it wrote has not arrived. The caller's session has
-    /// no submitted writes.
+    /// no submitted writes. `is_wanting` is called if the area has no slot left.
     ///
     /// # Errors
     /// As [`Granter::prepare`] and [`Landing::arrived`].
@@ -126,6 +126,7 @@ impl Slots {
         giver: &mut Giver,
         conn: Conn,
         wanted: Wanted<'_>,
+        is_wanting: impl FnOnce(),
     ) -> Result<Option<usize>, Error> {
         let needed = wanted.slot_bytes();
         let Wanted {
@@ -161,9 +162,13 @@ impl Slots {
         if self.all.iter().filter(|slot| slot.bytes == bytes).count() >= most {
             return Ok(None);
         }
-        giver
+        let prepared = giver
             .granter
-            .prepare_in(bytes, key, value_bytes, expires_at_ms)?;
+            .prepare_in(bytes, key, value_bytes, expires_at_ms);
+        if matches!(prepared, Err(Error::NoSpace(_))) {
+            is_wanting();
+        }
+        prepared?;
         let mut slot = Slot {
             number: None,
             generation: 0,
@@ -175,6 +180,10 @@ impl Slots {
         slot.tell(giver, conn, tells);
         self.all.push(slot);
         Ok(Some(self.all.len() - 1))
+    }
+
+    pub(super) fn has_any(&self) -> bool {
+        !self.all.is_empty()
     }
 
     /// Notes that the grant of a slot is durable; returns how its client writes it.

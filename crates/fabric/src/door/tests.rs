@@ -133,6 +133,11 @@ impl Raw {
         assert_eq!(head.status, Status::Ok);
     }
 
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        let (head, _) = self.ask(Head::request(Kind::Put, 9), key, value);
+        assert_eq!(head.status, Status::Ok);
+    }
+
     fn prepare(&mut self, key: &[u8], value_bytes: usize) -> (Head, u64) {
         let head = Head {
             value_bytes: value_bytes as u64,
@@ -610,6 +615,101 @@ fn no_connection_gets_more_than_its_share() {
         raw.ask(Head::request(Kind::Put, 4), b"k", b"v").0.status,
         Status::Ok
     );
+}
+
+/// Long enough that nobody who goes on asking is silent for it.
+const LEASE: Duration = Duration::from_secs(2);
+
+/// All connections together have what the settings say. Whoever keeps some of it in silence is closed if
+/// another one wants it, and nobody else is.
+#[test]
+fn memory_that_is_wanted_is_taken_from_who_keeps_it_in_silence() {
+    const MIB: u64 = VALUE_BYTES_MAX as u64;
+    let fixture = Fixture::new(Settings {
+        memory_bytes: 4 * MIB,
+        lease: LEASE,
+        ..Settings::default()
+    });
+    let [mut silent, mut loud, mut empty, mut wants] = std::array::from_fn(|_| fixture.raw());
+    for one in [&mut silent, &mut loud, &mut empty, &mut wants] {
+        one.hello();
+    }
+    silent.prepare(b"key", VALUE_BYTES_MAX);
+    silent.prepare(b"key", VALUE_BYTES_MAX);
+    let prepare = Head {
+        value_bytes: MIB,
+        ..Head::request(Kind::Prepare, 2)
+    };
+    // It has its first MiB and what is spare; the other half is for those that have nothing.
+    assert_eq!(silent.ask(prepare, b"key", &[]).0.status, Status::Busy);
+    loud.prepare(b"key", VALUE_BYTES_MAX);
+    let mut client = fixture.client();
+    client.put(b"long", &value(VALUE_BYTES_MAX, 1)).unwrap();
+    assert_eq!(fixture.door.stats().memory_bytes, 4 * MIB);
+    std::thread::sleep(LEASE + LEASE / 10);
+    // Nobody wanted it since `silent` was heard last: all stay.
+    loud.put(b"a", b"1");
+    client.put(b"b", b"1").unwrap();
+    assert_eq!(fixture.door.stats().connections, 5);
+    let get = Head::request(Kind::Get, 3);
+    let (until, mut tries) = (Instant::now() + Duration::from_secs(30), 0);
+    while wants.ask(get, b"long", &[]).0.status == Status::Busy {
+        loud.put(b"a", b"2");
+        client.put(b"b", b"2").unwrap();
+        assert!(Instant::now() < until, "nobody gives up its memory");
+        tries += 1;
+    }
+    assert!(tries > 0, "there was memory left");
+    assert!(matches!(silent.next(), Event::Closed(_)));
+    assert_eq!(wants.ask(prepare, b"key", &[]).0.status, Status::Ok);
+    for one in [&mut loud, &mut empty, &mut wants] {
+        one.put(b"k", b"v");
+    }
+    client.put(b"k", b"v").unwrap();
+    assert_eq!(fixture.door.stats().expelled, 1);
+    // What connections had comes back with their end.
+    drop((silent, loud, empty, wants, client));
+    while fixture.door.stats().memory_bytes > 0 {
+        assert!(Instant::now() < until, "{:?}", fixture.door.stats());
+        std::thread::yield_now();
+    }
+}
+
+/// Buffers for more than one request are spare, and are taken from who keeps them in silence, too.
+#[test]
+fn buffers_leave_half_of_the_memory_to_others() {
+    let fixture = Fixture::new(Settings {
+        memory_bytes: 2 * VALUE_BYTES_MAX as u64,
+        lease: LEASE,
+        ..Settings::default()
+    });
+    let mut busy: Vec<Raw> = (0..5).map(|_| fixture.raw()).collect();
+    let mut credits = Vec::new();
+    for one in &mut busy {
+        one.hello();
+        for _ in 0..20 {
+            one.put(b"k", b"v");
+        }
+        let (head, _) = one.ask(Head::request(Kind::Put, 9), b"k", b"v");
+        credits.push(head.credits);
+    }
+    // Of 16 KiB each, 15 of them: four times that is not half of the memory yet, five times is more.
+    const ALL: u16 = wire::CREDITS_MAX;
+    assert_eq!(credits, [ALL, ALL, ALL, ALL, 1]);
+    // The other half is for long values.
+    let [mut first, mut second] = std::array::from_fn(|_| fixture.client());
+    let long = value(VALUE_BYTES_MAX, 1);
+    first.put(b"long", &long).unwrap();
+    let (until, mut tries) = (Instant::now() + Duration::from_secs(30), 0);
+    while second.put(b"long", &long).is_err() {
+        first.put(b"long", &long).unwrap();
+        assert!(Instant::now() < until, "nobody gives up its buffers");
+        std::thread::sleep(Duration::from_millis(10));
+        tries += 1;
+    }
+    assert!(tries > 0, "there was memory left");
+    assert_eq!(fixture.door.stats().expelled, 4);
+    busy.pop().unwrap().put(b"k", b"v");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A door without threads: whoever has it turns its loop.
 
 use super::event_loop::{EventLoop, Mailbox};
+use super::memory::Memory;
 use super::{Settings, Shared, StartError};
 use crate::inside::{Ear, Network};
 use crate::link::{Link, LinkError, Listen};
@@ -48,6 +49,7 @@ impl TurnedDoor {
             engine,
             hello,
             landing,
+            memory: Memory::of(settings.memory_bytes),
             settings,
             mailboxes: vec![Mailbox::new(port.waker())],
             connections: AtomicU64::new(0),

@@ -113,42 +113,49 @@ pub(crate) fn agree(run: &Run, environment: &Environment, what: &str) {
 /// trace, the memory that is left and what the next process makes of it belong together.
 #[test]
 fn a_process_may_die_anywhere() {
-    let mut deaths = 0;
-    for medium in Medium::ALL {
-        for profile in [Profile::Variable, Profile::Growth] {
-            let mut plan = Plan::draw(EngineKind::Viper, medium, profile, 3, 14);
-            for at in [3, 8, 9] {
-                plan.calls.insert(at, (0, everdram_lab::call::Call::Kill));
-            }
-            plan.calls.push((0, everdram_lab::call::Call::Reopen));
-            plan.fault = Fault::None;
-            let whole = run(
-                &plan,
-                &Environment::new(EngineKind::Viper, profile, medium),
-                false,
-            )
-            .unwrap();
-            let is_event = |step: &&Step| match medium {
-                Medium::Pmem => matches!(
-                    step,
-                    Step::Store { .. } | Step::Flush { .. } | Step::Fence { .. }
-                ),
-                Medium::File => matches!(step, Step::Disk { .. }),
-            };
-            let events = whole.record.trace.iter().filter(is_event).count();
-            for event in 0..events as u32 {
-                plan.fault = Fault::Kill(event);
-                let environment = Environment::new(EngineKind::Viper, profile, medium);
-                let what = format!("{profile} on {medium}, death before event {event}");
-                let run = run(&plan, &environment, false)
-                    .unwrap_or_else(|defect| panic!("{what}: {defect}"));
-                agree(&run, &environment, &what);
-                let entries = &run.record.history.entries;
-                deaths += usize::from(entries.iter().any(|entry| entry.outcome.is_none()));
-            }
-        }
-    }
+    let cases = Medium::ALL
+        .into_iter()
+        .flat_map(|medium| [Profile::Variable, Profile::Growth].map(|profile| (medium, profile)));
+    let deaths = std::thread::scope(|scope| {
+        let threads: Vec<_> = cases
+            .map(|(medium, profile)| scope.spawn(move || die_anywhere(medium, profile)))
+            .collect();
+        let deaths = threads.into_iter().map(|thread| thread.join().unwrap());
+        deaths.sum::<usize>()
+    });
     assert!(deaths > 400, "{deaths}");
+}
+
+/// Returns how many deaths left a call open.
+fn die_anywhere(medium: Medium, profile: Profile) -> usize {
+    let mut plan = Plan::draw(EngineKind::Viper, medium, profile, 3, 14);
+    for at in [3, 8, 9] {
+        plan.calls.insert(at, (0, everdram_lab::call::Call::Kill));
+    }
+    plan.calls.push((0, everdram_lab::call::Call::Reopen));
+    plan.fault = Fault::None;
+    let environment = || Environment::new(EngineKind::Viper, profile, medium);
+    let whole = run(&plan, &environment(), false).unwrap();
+    let is_event = |step: &&Step| match medium {
+        Medium::Pmem => matches!(
+            step,
+            Step::Store { .. } | Step::Flush { .. } | Step::Fence { .. }
+        ),
+        Medium::File => matches!(step, Step::Disk { .. }),
+    };
+    let events = whole.record.trace.iter().filter(is_event).count();
+    let mut deaths = 0;
+    for event in 0..events as u32 {
+        plan.fault = Fault::Kill(event);
+        let environment = environment();
+        let what = format!("{profile} on {medium}, death before event {event}");
+        let run =
+            run(&plan, &environment, false).unwrap_or_else(|defect| panic!("{what}: {defect}"));
+        agree(&run, &environment, &what);
+        let entries = &run.record.history.entries;
+        deaths += usize::from(entries.iter().any(|entry| entry.outcome.is_none()));
+    }
+    deaths
 }
 
 /// Threads stop where the fault met them, with their calls open; the next process goes on with what is left

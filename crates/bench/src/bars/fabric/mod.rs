@@ -28,8 +28,8 @@ named! {
     Resp = "resp": "GET of a server whose pool has a landing area, against one without",
 }
 
-/// Bytes of a value.
-const VALUE_BYTES: usize = 200;
+/// Bytes of a value that goes inline.
+pub const SHORT_VALUE_BYTES: usize = 200;
 /// Values that travel by writes and reads of their own, and keys of such puts.
 const SHORT_BYTES: usize = 4 << 10;
 const LONG_BYTES: usize = 64 << 10;
@@ -170,7 +170,7 @@ fn contender(settings: &Settings, place: &Path) -> Result<Contender, Error> {
 fn data(settings: &Settings) -> Data {
     Data {
         keys: settings.records,
-        value_bytes: VALUE_BYTES,
+        value_bytes: SHORT_VALUE_BYTES,
     }
 }
 
@@ -215,6 +215,28 @@ fn puts(settings: &Settings) -> Result<Vec<Verdict>, Error> {
     ])
 }
 
+/// What a server takes for a put of [`SHORT_VALUE_BYTES`] of one client over a network whose adapters move
+/// the bytes, in nanoseconds of each round, against a SET of the same value by [`BUSY`] clients over
+/// loopback. The first is on memory with the paper's delays, the second on memory without.
+///
+/// # Errors
+/// What the server says.
+pub fn put_over_adapters(settings: &Settings, put_ns: &[f64]) -> Result<Verdict, Error> {
+    let server = Server::start_with(settings, &[], String::new())?;
+    let set_ns = put_ns
+        .iter()
+        .map(|_| server.asked(settings, Command::Set, BUSY, Metric::ProcessCpuNs));
+    let set_ns = set_ns.collect::<Result<Vec<_>, Error>>()?;
+    server.running.stop()?;
+    let pairs: Vec<_> = put_ns.iter().copied().zip(set_ns).collect();
+    Ok(bar(
+        "the server's time for a put of 200 bytes where adapters move the bytes (a modelled network)",
+        "SET, 50 clients",
+        &pairs,
+        0.5,
+    ))
+}
+
 /// The median of what one is of the other, with its name, in each repetition; and the medians of both, in us.
 fn bar(says: &str, beside: &str, pairs: &[(f64, f64)], most: f64) -> Verdict {
     let middle = |of: fn(&(f64, f64)) -> f64| Spread::of(pairs.iter().map(of)).median;
@@ -230,7 +252,7 @@ fn median_of_puts(server: &Server, settings: &Settings) -> Result<f64, Error> {
     let mut client = server.client()?;
     median(server, settings, |number| {
         let key = key(number % settings.records);
-        client.put_expiring(&key, &[7; VALUE_BYTES], 0, Way::Inline)?;
+        client.put_expiring(&key, &[7; SHORT_VALUE_BYTES], 0, Way::Inline)?;
         Ok(())
     })
 }
@@ -281,7 +303,7 @@ fn against_bare(settings: &Settings) -> Result<Vec<Verdict>, Error> {
     let (mut inline, mut written, mut read) = (Vec::new(), [Vec::new(), Vec::new()], Vec::new());
     for _ in 0..settings.repeat {
         let put = median_of_puts(&server, settings)?;
-        let asked = median(&server, settings, |_| bare.ask(request + VALUE_BYTES))?;
+        let asked = median(&server, settings, |_| bare.ask(request + SHORT_VALUE_BYTES))?;
         inline.push((put, asked));
         for (pairs, bytes) in written.iter_mut().zip([SHORT_BYTES, LONG_BYTES]) {
             let value = &long[..bytes];
@@ -358,7 +380,7 @@ fn work_of_puts(server: &Server, settings: &Settings) -> Result<f64, Error> {
                 if client.calls_under_way() == 0 {
                     begun_puts += 1;
                     let key = key(begun_puts % settings.records);
-                    client.submit_put(&key, &[7; VALUE_BYTES], 0, Way::Inline)?;
+                    client.submit_put(&key, &[7; SHORT_VALUE_BYTES], 0, Way::Inline)?;
                 }
             }
         }

@@ -7,16 +7,16 @@ use crate::settings::usage;
 use crate::terminal::Progress;
 use crate::units;
 use anyhow::Context;
-use everdram_bench::Verdict;
 use everdram_bench::bars::fabric::{self, Group, Settings};
 use everdram_bench::figure::{self, Figure};
+use everdram_bench::{Metric, Verdict};
 
 /// The group of the modelled network, beside those of [`Group`].
 const INSIDE: &str = "inside";
 /// Its figure, and the bytes of the values that its bars are about.
 const FIGURE: &str = "rdmp-7";
 const VALUE_BYTES: usize = 64 << 10;
-/// Its systems.
+/// Its systems; the first is also the one of short values.
 const SYSTEMS: [&str; 3] = ["herd", "rdmp-sa", "rdmp-cc"];
 
 /// Measures and prints; returns the bars.
@@ -32,7 +32,7 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Verdict>> {
         done += 1;
         shown.at(done, &format!("{group}: {}", group.what()));
     });
-    let inside = has(arguments, INSIDE).then(|| inside(arguments, &shown));
+    let inside = has(arguments, INSIDE).then(|| inside(arguments, &settings, &shown));
     shown.finish();
     let mut measured = measured.with_context(|| format!("seed {}", settings.seed))?;
     measured
@@ -40,7 +40,7 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Verdict>> {
         .extend(inside.transpose()?.unwrap_or_default());
     println!(
         "everdram {}, fabric door, engine viper on emulated persistent memory in {}: {} keys, values of 200 bytes over \
-         loopback (libfabric's tcp) and of 64 KiB on an emulated network, {} repetitions of {} s",
+         loopback (libfabric's tcp) and a modelled network, and of 64 KiB, {} repetitions of {} s",
         env!("CARGO_PKG_VERSION"),
         settings.dir.display(),
         units::count(settings.records),
@@ -57,18 +57,33 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Verdict>> {
     Ok(measured.bars)
 }
 
-fn inside(arguments: &Arguments, shown: &Progress) -> anyhow::Result<Vec<Verdict>> {
+fn inside(
+    arguments: &Arguments,
+    beside: &Settings,
+    shown: &Progress,
+) -> anyhow::Result<Vec<Verdict>> {
     let figure = Figure::find(FIGURE).map_err(anyhow::Error::msg)?;
-    let mut settings = figure::Settings::here(figure, arguments.quick, &arguments.dir, None);
-    settings.values = vec![VALUE_BYTES];
-    settings
-        .systems
-        .retain(|system| SYSTEMS.contains(&system.name()));
-    settings.rounds = arguments.repeat;
-    settings.seed = arguments.seed;
-    settings.ensure_possible()?;
-    let rows = figure::measure(&settings, &mut |_, what| shown.at(1, what));
-    Ok(figure::bars(&rows.with_context(|| FIGURE.to_owned())?))
+    let measure = |systems: &[&str], value_bytes, records: Option<u64>| {
+        let mut settings = figure::Settings::here(figure, arguments.quick, &arguments.dir, None);
+        settings.values = vec![value_bytes];
+        settings.records = records.unwrap_or(settings.records);
+        settings
+            .systems
+            .retain(|system| systems.contains(&system.name()));
+        settings.rounds = arguments.repeat;
+        settings.seed = arguments.seed;
+        settings.ensure_possible()?;
+        let rows = figure::measure(&settings, &mut |_, what| shown.at(1, what));
+        rows.with_context(|| FIGURE.to_owned())
+    };
+    let mut bars = figure::bars(&measure(&SYSTEMS, VALUE_BYTES, None)?);
+    let records = Some(beside.records);
+    let short = measure(&SYSTEMS[..1], fabric::SHORT_VALUE_BYTES, records)?;
+    let mut worked = short.iter().map(|row| row.rounds(Metric::ServerNs));
+    let worked = worked.rfind(|rounds| !rounds.is_empty());
+    let worked = worked.context("a figure of puts without the server's time")?;
+    bars.push(fabric::put_over_adapters(beside, worked)?);
+    Ok(bars)
 }
 
 fn has(arguments: &Arguments, group: &str) -> bool {

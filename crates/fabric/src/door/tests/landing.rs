@@ -61,6 +61,39 @@ fn a_slot_takes_one_value_after_the_other() {
     assert!(landed(&fixture).pages_free > 0);
 }
 
+/// Slots that others want do not stay with who keeps them in silence.
+#[test]
+fn slots_that_are_wanted_are_taken_from_who_keeps_them_in_silence() {
+    let settings = Settings {
+        lease: LEASE,
+        ..Settings::default()
+    };
+    let fixture = Fixture::with(Medium::Emulated, settings, 1 << 20);
+    let [mut silent, mut wants] = std::array::from_fn(|_| fixture.raw());
+    let ask = |raw: &mut Raw, key: u8| {
+        let head = Head {
+            value_bytes: 60_000,
+            place: wire::BY_CLIENT,
+            ..Head::request(Kind::Prepare, 2)
+        };
+        raw.ask(head, &[key], &[]).0.status
+    };
+    silent.hello();
+    wants.hello();
+    let given = (0..16).take_while(|&key| ask(&mut silent, key) == Status::Ok);
+    assert!((10..16).contains(&given.count()), "the area is full before");
+    let until = Instant::now() + Duration::from_secs(30);
+    let mut tries = 0;
+    while ask(&mut wants, 100) == Status::Full {
+        assert!(Instant::now() < until, "nobody gives up its slots");
+        std::thread::sleep(Duration::from_millis(10));
+        tries += 1;
+    }
+    assert!(tries > 0 && matches!(silent.next(), Event::Closed(_)));
+    assert_eq!(ask(&mut wants, 101), Status::Ok);
+    assert_eq!(fixture.door.stats().expelled, 1);
+}
+
 /// Puts of one key take effect in the order of their calls, whatever way each takes.
 #[test]
 fn ways_do_not_overtake_each_other() {
@@ -170,7 +203,8 @@ fn hole_r4_cc_is_refused_where_commit_is_a_guess() {
     let network = Network::new();
     let links = vec![Box::new(inside::Port::guessing()) as Box<dyn Link>];
     let ear = Box::new(network.listen());
-    fixture.door = Door::over(&fixture.store, ear, links, Settings::default()).unwrap();
+    let (store, landing) = (&fixture.store, fixture.store.landing());
+    fixture.door = Door::over(store, ear, links, Settings::default(), landing).unwrap();
     let mut client = Client::inside(&network, &ClientOptions::default()).unwrap();
     assert!(!client.takes_client_centric() && !client.takes_immediate());
     for way in [Way::ClientCentric, Way::ClientCentricImmediate] {
