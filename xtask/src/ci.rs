@@ -33,16 +33,16 @@ const CLIPPY_FUZZ: Step = Step::check(
     "clippy --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings",
 );
 
-/// Unit, contract, wire and differential tests of the libraries; those of the program, with the kill loop,
-/// whose output is shown because it carries the seeds and the counts; and the examples in the documentation.
-/// All in one build: other packages would have other features, and everything would be built twice.
+/// Unit, contract, wire and differential tests of the libraries, those of the program with the kill loop, and
+/// the examples in the documentation. All in one build: with other packages dependencies would have other
+/// features, and everything would be built twice.
 pub(crate) const TESTS: [Step; 2] = [
     Step::tests(
         "test",
         Under::Plain,
         2000,
         "test --workspace --exclude everdram-lab --features everdram-pm/faults --all-targets --no-fail-fast \
-         -- --show-output --test-threads 2",
+         -- --test-threads 2",
     ),
     Step::tests(
         "doc tests",

@@ -16,7 +16,7 @@ const OTHERS: std::ops::Range<Key> = 4..12;
 
 /// All of them, on one medium.
 pub(super) fn all(medium: Medium) -> Vec<Scenario> {
-    let stories: [(&str, Story); 6] = [
+    let stories: [(&str, Story); 7] = [
         ("keys that came back by a read are removed", read_back),
         ("a key that replaced one of the log expires", expired),
         (
@@ -25,6 +25,7 @@ pub(super) fn all(medium: Medium) -> Vec<Scenario> {
         ),
         ("a batch over both tiers is removed again", batches),
         ("the mark of a record in an open block is lost", left_open),
+        ("a session's list of marks is full", full_list),
         (
             "keys of both tiers are removed before the log is read",
             removed_before_read,
@@ -37,8 +38,10 @@ pub(super) fn all(medium: Medium) -> Vec<Scenario> {
         )
     });
     let full = (medium == Medium::Pmem).then(full_in_a_block);
+    let removed = (medium == Medium::Pmem).then(full_and_removed);
     let put_again = (medium == Medium::Pmem).then(put_again);
-    told.into_iter().chain(put_again).chain(full).collect()
+    let more = full.into_iter().chain(removed).chain(put_again);
+    told.into_iter().chain(more).collect()
 }
 
 /// Fills blocks with other keys so often that what is in the pool leaves it.
@@ -118,6 +121,18 @@ fn left_open(values: &mut Values) -> Calls {
     calls
 }
 
+/// Session 1 replaces key 0, whose old record lies in a block of session 0, and so many records after that
+/// that its list of marks is full and begins anew. Key 0 is removed, and its newer record, which was the
+/// tombstone of the old one, is dropped with its block.
+fn full_list(values: &mut Values) -> Calls {
+    let mut calls = vec![(0, put(values, 0, SMALL))];
+    calls.extend((2..5).map(|key| (0, put(values, key, WIDE))));
+    calls.push((1, put(values, 0, SMALL)));
+    calls.extend((0..65).map(|_| (1, put(values, 1, SMALL))));
+    calls.extend([(0, Call::Delete(0)), (0, Call::Reclaim), (0, Call::Get(0))]);
+    calls
+}
+
 /// The first keys are in the log, and newer values of them in the pool. The next process removes them at
 /// once, and then reads the log.
 fn removed_before_read(values: &mut Values) -> Calls {
@@ -136,6 +151,20 @@ fn full_in_a_block() -> Scenario {
     let mut plan = plan(EngineKind::Tiered, Medium::Pmem, Profile::Tiers, below);
     plan.fault = Fault::Full(6_000, 1);
     Scenario::new("the log is full in the middle of a block", plan)
+}
+
+/// As [`full_in_a_block`]. What has left is removed, and leaves the log, too, until nothing is left of it but
+/// its records in the block that stays.
+fn full_and_removed() -> Scenario {
+    let mut plan = plan(EngineKind::Tiered, Medium::Pmem, Profile::Tiers, |values| {
+        let mut calls = below(values);
+        calls.extend((0..4).map(|key| (0, Call::Delete(key))));
+        pass(values, &mut calls, 8);
+        calls.extend((0..4).map(|key| (0, Call::Get(key))));
+        calls
+    });
+    plan.fault = Fault::Full(6_000, 1);
+    Scenario::new("what left a block that stays is removed", plan)
 }
 
 /// A batch replaces keys of the log. The process dies behind the fence of its journal: recovery writes the
