@@ -38,10 +38,8 @@ pub(super) fn all(medium: Medium) -> Vec<Scenario> {
         )
     });
     let full = (medium == Medium::Pmem).then(full_in_a_block);
-    let removed = (medium == Medium::Pmem).then(full_and_removed);
     let put_again = (medium == Medium::Pmem).then(put_again);
-    let more = full.into_iter().chain(removed).chain(put_again);
-    told.into_iter().chain(more).collect()
+    told.into_iter().chain(put_again).chain(full).collect()
 }
 
 /// Fills blocks with other keys so often that what is in the pool leaves it.
@@ -151,20 +149,6 @@ fn full_in_a_block() -> Scenario {
     let mut plan = plan(EngineKind::Tiered, Medium::Pmem, Profile::Tiers, below);
     plan.fault = Fault::Full(6_000, 1);
     Scenario::new("the log is full in the middle of a block", plan)
-}
-
-/// As [`full_in_a_block`]. What has left is removed, and leaves the log, too, until nothing is left of it but
-/// its records in the block that stays.
-fn full_and_removed() -> Scenario {
-    let mut plan = plan(EngineKind::Tiered, Medium::Pmem, Profile::Tiers, |values| {
-        let mut calls = below(values);
-        calls.extend((0..4).map(|key| (0, Call::Delete(key))));
-        pass(values, &mut calls, 8);
-        calls.extend((0..4).map(|key| (0, Call::Get(key))));
-        calls
-    });
-    plan.fault = Fault::Full(6_000, 1);
-    Scenario::new("what left a block that stays is removed", plan)
 }
 
 /// A batch replaces keys of the log. The process dies behind the fence of its journal: recovery writes the
