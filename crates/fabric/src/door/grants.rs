@@ -146,9 +146,9 @@ impl Grants {
         Some(grant)
     }
 
-    /// Whether the connection has memory of the door, or blocks of the store.
+    /// Whether the connection has memory of the door. What was lent is the store's.
     pub(super) fn has_memory(&self) -> bool {
-        !self.chunks.is_empty() || self.lent_units > 0
+        !self.chunks.is_empty()
     }
 
     /// Whether the connection may be lent room for a value: as much as it may have of its own.
