@@ -90,7 +90,7 @@ pub struct Port {
     pub(crate) can_tell: bool,
     /// Where connections made by this port go; for another address the provider is asked again.
     destination: Option<(SocketAddr, Info)>,
-    provider: String,
+    pub(crate) provider: String,
     pub(crate) queue: Arc<Queue>,
     pub(crate) events: Arc<EventQueue>,
     pub(crate) domain: Arc<Domain>,

@@ -131,6 +131,13 @@ impl Port {
         self.can_tell
     }
 
+    /// Whether a write that has ended is with the peer as it was sent: adapters check what they carry (by 32
+    /// bits for each packet, with InfiniBand and RoCE). TCP has a sum of 16 bits.
+    #[must_use]
+    pub fn checks_writes(&self) -> bool {
+        self.provider == "verbs"
+    }
+
     /// Reads from memory of the peer, into memory of this port. [`crate::Event::Read`] with the token and the
     /// bytes follows when they are here. The peer may be writing them: each byte is old or new.
     ///

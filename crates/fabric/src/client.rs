@@ -4,6 +4,7 @@
 //! at once; a call that would exceed that waits for a reply first. Puts and removals of one key take effect
 //! in the order in which they were submitted.
 
+mod buffers;
 mod error;
 mod in_place;
 mod outcome;
@@ -23,6 +24,7 @@ use crate::wire::{
     self, BY_CLIENT, BY_CLIENT_TOLD, Head, IN_PLACE, INLINE_BYTES, KEY_BYTES_MAX, Kind, LENT,
     VALUE_BYTES_MAX, zeros,
 };
+use buffers::Buffers;
 use in_place::Reading;
 use pending::{Get, Landed, Long, Pending, Stage};
 use std::collections::{HashMap, VecDeque};
@@ -87,6 +89,7 @@ pub struct Client {
     pool: PoolId,
     acknowledgement: String,
     events: Vec<Event>,
+    buffers: Buffers,
 }
 
 impl Client {
@@ -137,6 +140,7 @@ impl Client {
             pool: PoolId::default(),
             acknowledgement: String::new(),
             events: Vec::new(),
+            buffers: Buffers::default(),
         };
         client.await_opening(options.connect_timeout)?;
         let password = options.password.as_deref().unwrap_or_default().as_bytes();
@@ -336,7 +340,7 @@ impl Client {
                     way
                 },
                 key: key.to_vec(),
-                value: value.to_vec(),
+                value: self.buffers.copy_of(value),
                 expires_at_ms,
             };
             self.send(head, ticket, stage, key, &[])?;

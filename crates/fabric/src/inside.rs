@@ -576,6 +576,11 @@ impl Link for Port {
         !self.guesses
     }
 
+    /// As the adapters of the network that is modelled do.
+    fn checks_writes(&self) -> bool {
+        self.mailbox.time.is_some()
+    }
+
     fn write_and_tell(
         &mut self,
         conn: Conn,

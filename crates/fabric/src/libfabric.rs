@@ -236,6 +236,10 @@ impl Link for Port {
         self.port.can_tell()
     }
 
+    fn checks_writes(&self) -> bool {
+        self.port.checks_writes()
+    }
+
     fn write_and_tell(
         &mut self,
         conn: Conn,

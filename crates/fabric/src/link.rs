@@ -148,6 +148,9 @@ pub(crate) trait Link: Send {
         token: u64,
         told: u32,
     ) -> Result<(), LinkError>;
+    /// Whether adapters check what they carry, so that a write that has ended without an error is there as it
+    /// was sent. TCP has a sum of 16 bits.
+    fn checks_writes(&self) -> bool;
     /// Reads from an address under a key of the peer; no thread there learns of it. [`Event::Read`] follows.
     fn read(
         &mut self,

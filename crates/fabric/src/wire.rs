@@ -16,8 +16,9 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes of a head.
 pub(crate) const HEAD_BYTES: usize = 64;
-/// Version of this protocol. Since 2 the reply to a Hello says which pool the door serves.
-pub(crate) const VERSION: u8 = 2;
+/// Version of this protocol. Since 2 the reply to a Hello says which pool the door serves, since 3 the Done
+/// of lent blocks has a check for each.
+pub(crate) const VERSION: u8 = 3;
 /// Longest key, in bytes; longer ones go through the Redis door.
 pub const KEY_BYTES_MAX: usize = 1024;
 /// Longest value, in bytes; longer ones go through the Redis door.
@@ -63,9 +64,9 @@ pub(crate) const BY_CLIENT: u64 = 1;
 pub(crate) const BY_CLIENT_TOLD: u64 = 2;
 
 /// As a bit of the place of a Prepare, alone or with [`BY_CLIENT`]: the client can write its value in pieces,
-/// into blocks of the store. The reply then may have pieces as its body, and its Done is that of RDMP-SA.
-/// With [`BY_CLIENT`] the client makes all pieces durable before it says so. As a bit of the grant of the
-/// reply to a Hello: the door lends.
+/// into blocks of the store. The reply then may have pieces as its body, and the body of its Done is
+/// [`checks_of`] them. With [`BY_CLIENT`] the client makes all pieces durable before it says so. As a bit of
+/// the grant of the reply to a Hello: the door lends.
 pub(crate) const LENT: u64 = 8;
 
 /// As the place of a Get: the client wants to read a long value where it lies. As a bit of the grant of the
@@ -184,7 +185,7 @@ pub(crate) struct Head {
     pub(crate) grant: u64,
     /// Of a reply with pieces: what seeds their checks.
     /// Of `Done`: the sum of what was written, seeded with the nonce of the grant; see [`slot_sum`]. If that
-    /// is by the client: the generation of the grant.
+    /// is by the client: the generation of the grant. If that is in pieces: 0.
     pub(crate) sum: u64,
     /// Of a Get: [`IN_PLACE`] or 0; of its reply with pieces: how long they may be read, in ms.
     /// Of a part: where in the value it begins. Of a grant: the address to write to, unless it has pieces. Of
@@ -321,6 +322,12 @@ pub(crate) fn slot_sum(nonce: u64, value: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(value, nonce)
 }
 
+/// The checks of the pieces of a value, each [`slot_sum`], as the body of a Done.
+pub(crate) fn checks_of<'v>(nonce: u64, pieces: impl Iterator<Item = &'v [u8]>) -> Vec<u8> {
+    let checks = pieces.flat_map(|piece| slot_sum(nonce, piece).to_le_bytes());
+    checks.collect()
+}
+
 /// The body of the reply to a Hello.
 pub(crate) fn hello(pool: PoolId, acknowledgement: &str) -> Vec<u8> {
     [&pool.0[..], acknowledgement.as_bytes()].concat()
@@ -368,14 +375,14 @@ mod tests {
     fn a_put_has_the_bytes_that_the_format_draws() {
         let bytes = whole(put(), b"key", b"value");
         assert_eq!(bytes.len(), 64 + 8 + 5);
-        assert_eq!(bytes[..8], [4, 2, 0, 0, 4, 3, 2, 1]);
+        assert_eq!(bytes[..8], [4, 3, 0, 0, 4, 3, 2, 1]);
         assert_eq!(bytes[16..24], [3, 0, 0, 0, 5, 0, 0, 0]);
         assert_eq!(
             bytes[24..40],
             [5, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]
         );
         assert_eq!(&bytes[64..], b"key\0\0\0\0\0value");
-        assert_eq!(bytes[8..16], [209, 175, 175, 70, 145, 212, 119, 86]);
+        assert_eq!(bytes[8..16], [228, 236, 105, 59, 75, 43, 215, 49]);
     }
 
     #[test]

@@ -44,10 +44,12 @@ pub(super) struct Landed {
     pub(super) key: Vec<u8>,
     pub(super) way: Way,
     pub(super) grant: u64,
-    /// Of a slot its generation, of other memory the sum of the value.
+    /// Of a slot its generation, else 0.
     pub(super) sum: u64,
     /// [`BY_CLIENT`](crate::wire::BY_CLIENT) of a slot, else 0.
     pub(super) place: u64,
+    /// Of lent blocks the checks of their bytes.
+    pub(super) checks: Vec<u8>,
 }
 
 impl Stage {

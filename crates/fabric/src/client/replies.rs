@@ -102,7 +102,9 @@ impl Client {
                 };
             }
             (Status::Ok, Stage::Prepare { value, .. }) => {
-                return match self.write(ticket, head, &value, &body) {
+                let written = self.write(ticket, head, &value, &body);
+                self.buffers.keep(value);
+                return match written {
                     true => Step::Goes,
                     false => Step::Nonsense,
                 };
@@ -141,25 +143,30 @@ impl Client {
     /// The data phase of RDMP-SA: the value, and behind it the request to make it durable. `false`: the door
     /// gave no memory.
     fn write(&mut self, ticket: Ticket, head: &Head, value: &[u8], body: &[u8]) -> bool {
-        let pieces = match body.len() {
-            8 => wire::first_word(body).map(|key| vec![((head.place, key), value)]),
-            _ => pieces_of(value, body).filter(|_| self.ways & LENT != 0),
+        let is_lent = body.len() != 8;
+        let pieces = match is_lent {
+            false => wire::first_word(body).map(|key| vec![((head.place, key), value)]),
+            true => pieces_of(value, body).filter(|_| self.ways & LENT != 0),
         };
         let Some(pieces) = pieces else {
             return false;
         };
-        for (target, piece) in pieces {
-            if self.link.write(self.conn, piece, target).is_err() {
+        for (target, piece) in &pieces {
+            if self.link.write(self.conn, piece, *target).is_err() {
                 return false;
             }
         }
+        let (sum, checks) = match is_lent {
+            false => (wire::slot_sum(head.sum, value), Vec::new()),
+            true => (0, checks_of(head.sum, &pieces)),
+        };
         let done = Head {
             grant: head.grant,
-            sum: wire::slot_sum(head.sum, value),
+            sum,
             ..Head::request(Kind::Done, 0)
         };
         let stage = Stage::Put(Way::ServerAssisted);
-        self.send_now(done, ticket, stage, &[], &[]).is_ok()
+        self.send_now(done, ticket, stage, &[], &checks).is_ok()
     }
 
     /// The data phase of RDMP-CC: the whole slot, durably. `false`: the door gave none.
@@ -184,8 +191,9 @@ impl Client {
             generation,
             nonce: head.sum,
         };
-        let mut bytes = Vec::new();
+        let mut bytes = self.buffers.take();
         slot::encode(&mut bytes, &grant, &key, &value, expires_at_ms);
+        self.buffers.keep(value);
         let target = (head.place, key_of_area);
         let posted = if way == Way::ClientCentricImmediate {
             let Some(told) = wire::word(body, 2).and_then(|word| u32::try_from(word).ok()) else {
@@ -200,6 +208,7 @@ impl Client {
         } else {
             self.link.write_durably(self.conn, &bytes, target, ticket.0)
         };
+        self.buffers.keep(bytes);
         let committing = Committing {
             ticket,
             pieces: 1,
@@ -209,6 +218,7 @@ impl Client {
                 grant: head.grant,
                 sum: generation,
                 place: BY_CLIENT,
+                checks: Vec::new(),
             },
         };
         self.committing.insert(ticket.0, committing);
@@ -234,15 +244,18 @@ impl Client {
                 key,
                 way,
                 grant: head.grant,
-                sum: wire::slot_sum(head.sum, &value),
+                sum: 0,
                 place: 0,
+                checks: checks_of(head.sum, &pieces),
             },
         };
         self.committing.insert(ticket.0, committing);
-        pieces.into_iter().all(|(target, piece)| {
+        let are_posted = pieces.into_iter().all(|(target, piece)| {
             let posted = self.link.write_durably(self.conn, piece, target, ticket.0);
             posted.is_ok()
-        })
+        });
+        self.buffers.keep(value);
+        are_posted
     }
 
     /// A slot, or a piece of a value, is durable over there.
@@ -314,7 +327,8 @@ impl Client {
                     place: landed.place,
                     ..Head::request(Kind::Done, 0)
                 };
-                self.send_now(done, ticket, Stage::Put(landed.way), &[], &[])?;
+                let stage = Stage::Put(landed.way);
+                self.send_now(done, ticket, stage, &[], &landed.checks)?;
                 continue;
             }
             let (kind, key, value_bytes, expires_at_ms, place) = match &stage {
@@ -347,6 +361,11 @@ impl Client {
 
 /// Address and key of a piece of a value, and its bytes.
 type Targeted<'v> = ((u64, u64), &'v [u8]);
+
+/// What the door is told of pieces that are there.
+fn checks_of(nonce: u64, pieces: &[Targeted<'_>]) -> Vec<u8> {
+    wire::checks_of(nonce, pieces.iter().map(|&(_, piece)| piece))
+}
 
 /// Where the pieces of a value are to be written, and their bytes. `None`: a door says no such thing.
 fn pieces_of<'v>(value: &'v [u8], body: &[u8]) -> Option<Vec<Targeted<'v>>> {

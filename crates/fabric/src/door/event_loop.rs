@@ -4,11 +4,13 @@
 //! covers all their writes; replies that are durable leave, and the others wait for news of the engine. Then
 //! the engine may have work for this thread.
 
+mod expel;
+
 use super::connection::Connection;
 use super::counters::Counters;
 use super::in_place::Reads;
 use super::lends::Lends;
-use super::memory::{Kind as Wanting, Shortages};
+use super::memory::Shortages;
 use super::request::{Expelled, Reply, Tools, status_of};
 use super::slots::Giver;
 use super::{Shared, StartError};
@@ -29,8 +31,6 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(100);
 /// How long a loop sleeps while replies wait: news may come while it begins to.
 const SLEEP_HELD: Duration = Duration::from_millis(5);
-/// A connection that has not said the password for so long is closed.
-const STRANGER_MAX: Duration = Duration::from_secs(10);
 /// Replies that a connection may leave where they are, at most.
 const UNREAD_MAX: usize = 4 * CREDITS_MAX as usize;
 /// Room for bodies that is kept from wake-up to wake-up, in bytes.
@@ -121,6 +121,8 @@ pub(super) struct EventLoop {
     ways: u64,
     /// Grants of closed connections.
     to_release: Vec<u32>,
+    /// Connections that were given slots in this wake-up.
+    to_apply: Vec<Conn>,
     held: Vec<Held>,
     /// When to ask whether the engine has failed, if nothing becomes durable until then.
     probe_at: Instant,
@@ -173,6 +175,7 @@ impl EventLoop {
             bodies: Vec::new(),
             landed: Vec::new(),
             to_release: Vec::new(),
+            to_apply: Vec::new(),
             held: Vec::new(),
             probe_at: Instant::now(),
             has_work: false,
@@ -226,6 +229,7 @@ impl EventLoop {
         self.settle();
         self.release_slots();
         self.release();
+        self.apply_arrived();
         self.help_engine();
         Ok(())
     }
@@ -246,58 +250,6 @@ impl EventLoop {
             (true, _) => Some(Duration::ZERO),
             (false, false) => Some(SLEEP_HELD),
             (false, true) => (self.has_suspects || !self.strangers.is_empty()).then_some(TICK),
-        }
-    }
-
-    /// Closes connections that have not said the password in time.
-    fn expel_strangers(&mut self) {
-        while let Some(&(conn, since)) = self.strangers.front() {
-            let is_stranger = self.connections.get(&conn).is_some_and(|one| !one.is_known);
-            if is_stranger && since.elapsed() < STRANGER_MAX {
-                return;
-            }
-            self.strangers.pop_front();
-            if is_stranger {
-                self.mailbox().counters.expelled.add(1);
-                self.close(conn);
-            }
-        }
-    }
-
-    /// Closes connections that keep in silence what was wanting since the last look: those that were silent
-    /// for long at two looks. Who waits for this door is not silent.
-    fn expel_silent(&mut self) {
-        let shortages = self.shared.memory.shortages();
-        let is_due = shortages != self.shortages || self.has_suspects;
-        if !is_due || self.now < self.look_at {
-            return;
-        }
-        if shortages != self.shortages {
-            // Other loops' connections may have it.
-            let others = self.shared.mailboxes.iter().enumerate();
-            for (_, mailbox) in others.filter(|(number, _)| *number != self.number) {
-                mailbox.wake();
-            }
-        }
-        let before = std::mem::replace(&mut self.shortages, shortages);
-        (self.look_at, self.has_suspects) = (self.now + TICK, false);
-        let lease = self.shared.settings.lease;
-        let is_wanting = |kind: Wanting| before[kind as usize] != shortages[kind as usize];
-        let mut expelled = Vec::new();
-        for (conn, connection) in &mut self.connections {
-            let is_silent =
-                connection.under_way == 0 && self.now.duration_since(connection.heard) >= lease;
-            if is_silent && connection.is_suspect {
-                expelled.push(*conn);
-            } else if is_silent {
-                let mut kinds = Wanting::ALL.into_iter();
-                connection.is_suspect = kinds.any(|kind| is_wanting(kind) && connection.has(kind));
-                self.has_suspects |= connection.is_suspect;
-            }
-        }
-        for conn in expelled {
-            self.mailbox().counters.expelled.add(1);
-            self.close(conn);
         }
     }
 
@@ -573,6 +525,7 @@ impl EventLoop {
                 let word = given.word.map(u64::from);
                 body.extend(word.iter().flat_map(|word| word.to_le_bytes()));
                 self.send(conn, answer, &body);
+                self.to_apply.push(conn);
             }
             Err(error) => {
                 tracing::error!(%error, "a slot of the landing area cannot be exposed");
@@ -591,6 +544,22 @@ impl EventLoop {
             if let Err(error) = giver.landing.release(number) {
                 // It stays until its key is asked for, or the pool is opened again.
                 tracing::warn!(%error, "what a client has written could not be applied yet");
+            }
+        }
+    }
+
+    /// Applies what has arrived from clients who were just told where to write next: nobody waits for it.
+    /// The session has committed.
+    fn apply_arrived(&mut self) {
+        let Some(giver) = &self.giver else {
+            return;
+        };
+        for conn in self.to_apply.drain(..) {
+            let connection = self.connections.get_mut(&conn);
+            let applied = connection.map_or(Ok(()), |one| one.slots.apply_some(&giver.landing));
+            if let Err(error) = applied {
+                // It stays, and whoever asks for its key is told.
+                tracing::debug!(%error, "what a client has written could not be applied yet");
             }
         }
     }

@@ -93,6 +93,16 @@ impl Told {
         }
     }
 
+    /// Sum and checks by which a Done says that this value was written, if it is not for a slot.
+    fn said(&self, value: &[u8]) -> (u64, Vec<u8>) {
+        if self.pieces.is_empty() {
+            return (wire::slot_sum(self.nonce, value), Vec::new());
+        }
+        let parts = self.parts(value.len()).into_iter();
+        let parts = parts.map(|(_, range)| &value[range]);
+        (0, wire::checks_of(self.nonce, parts))
+    }
+
     /// Address and key of each part, and its place in what is written.
     fn parts(&self, bytes: usize) -> Vec<((u64, u64), Range<usize>)> {
         if self.pieces.is_empty() {
@@ -171,6 +181,7 @@ pub struct Guest {
     sequence: u32,
     /// Every grant that it was told.
     pub told: Vec<Told>,
+    /// With the key, or the body of a Done.
     asked: HashMap<u32, (Asked, Head, Vec<u8>)>,
     /// What it wrote, by the key of the memory: what lies in memory of the door.
     written: HashMap<u64, Vec<u8>>,
@@ -271,7 +282,8 @@ impl Bench {
         };
         let head = message.head;
         let asked = guest.asked.remove(&head.sequence);
-        let Some((asked, request, key)) = asked.filter(|(_, request, _)| request.kind == head.kind)
+        let Some((asked, request, rest)) =
+            asked.filter(|(_, request, _)| request.kind == head.kind)
         else {
             panic!("a reply to nothing: {head:?}");
         };
@@ -301,7 +313,7 @@ impl Bench {
                     number: head.grant,
                     nonce: head.sum,
                     generation: word(8).unwrap_or(0),
-                    key,
+                    key: rest,
                     value_bytes: head.value_bytes,
                     expires_at_ms: request.expires_at_ms,
                     target: match pieces.first() {
@@ -314,9 +326,12 @@ impl Bench {
             (Kind::Done, Asked::Put(_, value, _)) if is_done => {
                 let told = guest.told.iter();
                 let mut told = told.filter(|told| !told.by_client && told.number == request.grant);
-                let nonce = told.next().map(|told| told.nonce);
-                let sum = nonce.map(|nonce| wire::slot_sum(nonce, value));
-                assert_eq!(sum, Some(request.sum), "a put of what does not sum up");
+                let said = told.next().map(|told| told.said(value));
+                let is_said = said.is_some_and(|(sum, checks)| match checks.is_empty() {
+                    true => sum == request.sum,
+                    false => checks == rest,
+                });
+                assert!(is_said, "a put of what does not sum up");
             }
             (Kind::Done, Asked::Other) => assert!(!is_done, "a put without a grant"),
             _ => {}
@@ -393,9 +408,9 @@ impl Guest {
             }
             Step::Done(number) => {
                 if let Some(told) = self.told.get(number).cloned() {
-                    let sum = match told.by_client {
-                        true => told.generation,
-                        false => wire::slot_sum(told.nonce, &self.landed(&told)),
+                    let (sum, checks) = match told.by_client {
+                        true => (told.generation, Vec::new()),
+                        false => told.said(&self.landed(&told)),
                     };
                     let head = Head {
                         grant: told.number,
@@ -403,7 +418,7 @@ impl Guest {
                         place: u64::from(told.by_client),
                         ..Head::request(Kind::Done, 0)
                     };
-                    self.ask(head, &[], &[]);
+                    self.ask(head, &[], &checks);
                 }
             }
         }
@@ -440,8 +455,12 @@ impl Guest {
             }
             Kind::Hello | Kind::Prepare | Kind::Part => Asked::Other,
         };
+        let rest = match head.kind {
+            Kind::Done => body,
+            _ => key,
+        };
         self.asked
-            .insert(self.sequence, (asked, head, key.to_vec()));
+            .insert(self.sequence, (asked, head, rest.to_vec()));
     }
 
     fn write(&mut self, target: (u64, u64), bytes: &[u8]) {

@@ -5,6 +5,7 @@
 //! has, and taken back before a byte of it is looked at. So what a client writes later is refused. But where
 //! that does not stop a write that has begun (over `tcp` it does not), a client that shows a key of its own
 //! over two connections could change what it was told is stored. So loans are for peers that are trusted.
+//! And so their checks are stored unread where adapters have checked what they carried.
 //!
 //! What was not adopted stays with its connection until that is closed, and counts as its memory: then no
 //! write of it can arrive any more, and the blocks may become anybody's.
@@ -12,7 +13,7 @@
 use super::extents::Extents;
 use crate::link::{Access, Area, Conn, Link};
 use crate::wire::{self, PIECES_MAX};
-use everdram::engine::{Engine, Loan, Place};
+use everdram::engine::{Engine, Loan, Place, Said};
 use everdram_pm::Pool;
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ pub(super) struct Lent {
     pub(super) loan: Loan,
     areas: Vec<Area>,
     /// Whether its client says that it writes durably.
-    pub(super) is_durable: bool,
+    is_durable: bool,
 }
 
 impl Lends {
@@ -80,6 +81,18 @@ impl Lends {
 }
 
 impl Lent {
+    /// What its client says by the body of a Done.
+    pub(super) fn said(&self, nonce: u64, body: &[u8], is_believed: bool) -> Said {
+        let (checks, rest) = body.as_chunks::<8>();
+        let checks = checks.iter().filter(|_| rest.is_empty());
+        Said {
+            seed: nonce,
+            checks: checks.map(|check| u64::from_le_bytes(*check)).collect(),
+            is_durable: self.is_durable,
+            is_believed,
+        }
+    }
+
     /// Appends where its client writes the pieces, as it names them.
     pub(super) fn tell(&self, into: &mut Vec<u8>) {
         for (area, place) in self.areas.iter().zip(self.loan.places()) {

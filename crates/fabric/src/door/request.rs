@@ -105,7 +105,7 @@ impl Tools<'_> {
             Kind::Delete => self.delete(head, key),
             Kind::Prepare => self.prepare_any(connection, head, key),
             Kind::Done if head.place == BY_CLIENT => self.slot_done(connection, head),
-            Kind::Done => self.done(connection, head),
+            Kind::Done => self.done(connection, head, body),
             Kind::Part => Ok(self.part(connection, head)),
         };
         Ok(outcome.unwrap_or_else(|error| self.failed(head, &error)))
@@ -502,7 +502,12 @@ impl Tools<'_> {
     }
 
     /// Looks at what was written under a grant, in a copy that nobody changes any more, and puts it.
-    fn done(&mut self, connection: &mut Connection, head: &Head) -> Result<Reply, Error> {
+    fn done(
+        &mut self,
+        connection: &mut Connection,
+        head: &Head,
+        body: &[u8],
+    ) -> Result<Reply, Error> {
         let Some(grant) = connection.grants.take(head.grant) else {
             let text = "no such grant: each is for one put of the connection that asked for it";
             return Ok(self.refuse(head, Status::Refused, text));
@@ -510,9 +515,15 @@ impl Tools<'_> {
         let place = match grant.room {
             Room::Own(place) => place,
             Room::Lent(lent) => {
-                let value_bytes = grant.value_bytes as u64;
-                let key = (&grant.key[..], grant.expires_at_ms);
-                return self.adopt(connection, head, (lent, value_bytes, grant.nonce), key);
+                let is_believed = self.link.as_deref().is_some_and(Link::checks_writes);
+                let said = lent.said(grant.nonce, body, is_believed);
+                let (value_bytes, expires) = (grant.value_bytes as u64, grant.expires_at_ms);
+                return self.adopt(
+                    connection,
+                    head,
+                    (lent, value_bytes, &said),
+                    (&grant.key, expires),
+                );
             }
         };
         // All of it is copied over.
@@ -540,25 +551,20 @@ impl Tools<'_> {
 }
 
 impl Tools<'_> {
-    /// Puts what was written into a loan, where it lies. Its client can write there no more from before the
-    /// first look on.
+    /// Puts what was written into a loan, where it lies. Before anybody looks there, its client can no longer
+    /// write.
     fn adopt(
         &mut self,
         connection: &mut Connection,
         head: &Head,
-        (lent, value_bytes, nonce): (Lent, u64, u64),
+        (lent, value_bytes, said): (Lent, u64, &Said),
         (key, expires_at_ms): (&[u8], u64),
     ) -> Result<Reply, Error> {
-        let said = Said {
-            seed: nonce,
-            sum: head.sum,
-            is_durable: lent.is_durable,
-        };
         let Some(link) = self.link.as_deref_mut() else {
             return Err(Error::Halted("a loan without a link".into()));
         };
         let mut loan = lent.revoke(link);
-        let put = self.session.put_lent(key, &mut loan, &said, expires_at_ms);
+        let put = self.session.put_lent(key, &mut loan, said, expires_at_ms);
         connection.grants.end_loan(value_bytes, loan);
         if !put? {
             let text = "what was written is not what the client sums up to; write it again";

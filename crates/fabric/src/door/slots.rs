@@ -20,6 +20,8 @@ const SIZES: [(u64, usize); 3] = [
     (17 * PAGE_BYTES, CREDITS_MAX as usize),
     (LONGEST.div_ceil(PAGE_BYTES) * PAGE_BYTES, 4),
 ];
+/// Values that are applied behind the reply to one request for a slot.
+const APPLIED_EACH: u32 = 2;
 /// A slot for the longest key and value.
 const LONGEST: u64 = 64 + KEY_BYTES_MAX as u64 + VALUE_BYTES_MAX as u64;
 
@@ -34,6 +36,8 @@ struct Slot {
     bytes: u64,
     /// A grant for it is being made durable.
     is_prepared: bool,
+    /// The value of its grant was applied.
+    is_applied: bool,
     /// What its client tells with its write, if it asked for that (RDMP-CC-Imm).
     tells: Option<Tells>,
 }
@@ -115,9 +119,10 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Prepares a grant in a slot whose value was applied, or in a new one; returns the slot's index. `None`:
-    /// the connection has all that it may have, and what it wrote has not arrived. The caller's session has
-    /// no submitted writes. `is_wanting` is called if the area has no slot left.
+    /// Prepares a grant in a slot whose value was applied, or in a new one, or else applies what has arrived;
+    /// returns the slot's index. `None`: the connection has all that it may have, and what it wrote has not
+    /// arrived. The caller's session has no submitted writes. `is_wanting` is called if the area has no slot
+    /// left.
     ///
     /// # Errors
     /// As [`Granter::prepare`] and [`Landing::arrived`].
@@ -139,47 +144,90 @@ impl Slots {
         let Some((bytes, most)) = size else {
             return Ok(None);
         };
-        // What was applied before; then what has arrived; then a new one.
-        for applies in [false, true] {
-            let of_size = self.all.iter_mut().enumerate();
-            for (index, slot) in of_size.filter(|(_, slot)| slot.bytes == bytes) {
-                // A value may be there before its client tells so: the word is on its way.
-                let is_idle = !slot.is_prepared && slot.tells.is_none();
-                let Some(number) = slot.number.filter(|_| is_idle) else {
-                    continue;
+        if let Some(index) = self.prepare_again(giver, conn, &wanted, bytes, false)? {
+            return Ok(Some(index));
+        }
+        // What has arrived is applied behind the reply, if another slot is free: no client waits for that.
+        let may_have_more = self.all.iter().filter(|slot| slot.bytes == bytes).count() < most;
+        let prepared = may_have_more.then(|| {
+            let granter = &mut giver.granter;
+            granter.prepare_in(bytes, key, value_bytes, expires_at_ms)
+        });
+        match prepared {
+            Some(Ok(())) => {
+                let mut slot = Slot {
+                    number: None,
+                    generation: 0,
+                    area: None,
+                    bytes,
+                    is_prepared: true,
+                    is_applied: false,
+                    tells: None,
                 };
-                if applies && !giver.landing.arrived(number)? {
-                    continue;
-                }
-                let granter = &mut giver.granter;
-                if granter.prepare_again(number, key, value_bytes, expires_at_ms)? {
-                    slot.is_prepared = true;
-                    slot.tell(giver, conn, tells);
-                    return Ok(Some(index));
+                slot.tell(giver, conn, tells);
+                self.all.push(slot);
+                Ok(Some(self.all.len() - 1))
+            }
+            None | Some(Err(Error::NoSpace(_))) => {
+                let again = self.prepare_again(giver, conn, &wanted, bytes, true)?;
+                match prepared {
+                    Some(Err(full)) if again.is_none() => {
+                        is_wanting();
+                        Err(full)
+                    }
+                    _ => Ok(again),
                 }
             }
+            Some(Err(error)) => Err(error),
         }
-        if self.all.iter().filter(|slot| slot.bytes == bytes).count() >= most {
-            return Ok(None);
+    }
+
+    /// Prepares a grant in a slot of this size whose value was applied, or is, if `applies`.
+    fn prepare_again(
+        &mut self,
+        giver: &mut Giver,
+        conn: Conn,
+        wanted: &Wanted<'_>,
+        bytes: u64,
+        applies: bool,
+    ) -> Result<Option<usize>, Error> {
+        let of_size = self.all.iter_mut().enumerate();
+        for (index, slot) in of_size.filter(|(_, slot)| slot.bytes == bytes) {
+            let Some(number) = slot.idle() else {
+                continue;
+            };
+            if applies && !giver.landing.arrived(number)? {
+                continue;
+            }
+            let (key, value_bytes) = (wanted.key, wanted.value_bytes);
+            let granter = &mut giver.granter;
+            if granter.prepare_again(number, key, value_bytes, wanted.expires_at_ms)? {
+                (slot.is_prepared, slot.is_applied) = (true, false);
+                slot.tell(giver, conn, wanted.tells);
+                return Ok(Some(index));
+            }
         }
-        let prepared = giver
-            .granter
-            .prepare_in(bytes, key, value_bytes, expires_at_ms);
-        if matches!(prepared, Err(Error::NoSpace(_))) {
-            is_wanting();
+        Ok(None)
+    }
+
+    /// Applies some of what has arrived: as many values as each new grant may leave behind, so that a client
+    /// who asks for one after the other finds its slots free. The caller's session has no submitted writes.
+    ///
+    /// # Errors
+    /// As [`Landing::arrived`].
+    pub(super) fn apply_some(&mut self, landing: &Landing) -> Result<(), Error> {
+        let mut applied = 0;
+        for slot in &mut self.all {
+            let Some(number) = slot.idle().filter(|_| !slot.is_applied) else {
+                continue;
+            };
+            slot.is_applied = landing.arrived(number)?;
+            applied += u32::from(slot.is_applied);
+            if applied == APPLIED_EACH {
+                break;
+            }
         }
-        prepared?;
-        let mut slot = Slot {
-            number: None,
-            generation: 0,
-            area: None,
-            bytes,
-            is_prepared: true,
-            tells: None,
-        };
-        slot.tell(giver, conn, tells);
-        self.all.push(slot);
-        Ok(Some(self.all.len() - 1))
+        Ok(())
     }
 
     pub(super) fn has_any(&self) -> bool {
@@ -201,7 +249,7 @@ impl Slots {
         let slot = self.all.get_mut(index).ok_or(LinkError::Foreign)?;
         slot.number = Some(grant.number);
         slot.generation = grant.generation;
-        slot.is_prepared = false;
+        (slot.is_prepared, slot.is_applied) = (false, false);
         let area = match slot.area {
             Some(area) => area,
             None => {
@@ -258,6 +306,13 @@ impl Slots {
 }
 
 impl Slot {
+    /// Its grant, if its client is not about to be told it, or to tell something: a value may be there before
+    /// its client tells so, and the word is on its way.
+    fn idle(&self) -> Option<u32> {
+        let is_idle = !self.is_prepared && self.tells.is_none();
+        self.number.filter(|_| is_idle)
+    }
+
     /// Has its client tell a new word with its write, or none.
     fn tell(&mut self, giver: &mut Giver, conn: Conn, sequence: Option<u32>) {
         if let Some(old) = self.tells.take() {

@@ -220,8 +220,9 @@ pub trait EngineSession: Send {
 
     /// Submits a put of what was written into a loan of this store, without copying it: its room becomes that
     /// of the value, and the loan is empty. `false`: what lies there is not what `said` says; then nothing is
-    /// submitted, and the loan is as it was. It need not be for this key, but no more than those of loans may
-    /// be read after the call as a part of the value, so nobody must be able to write there any more.
+    /// submitted, and the loan is as it was. Where that is believed, only the number of its checks is looked
+    /// at. The loan need not be for this key. What lies there after the call is the value, so nobody must be
+    /// able to write there any more.
     ///
     /// # Errors
     /// [`Error::KeyLength`]: also of a key that is too long for such a value. After an error the loan may be

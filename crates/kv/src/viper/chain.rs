@@ -42,6 +42,7 @@ pub(super) fn write(session: &mut ViperSession, key: &[u8], value: &[u8]) -> Res
             piece: piece as u64,
             bytes: data.len() as u64,
             data_check: session.engine.pool.secret().sum(data),
+            is_by_writer: false,
             name,
         };
         write_piece(session, block, State::Overflow, head, data);
@@ -122,16 +123,16 @@ fn write_head(session: &mut ViperSession, block: u32, state: State, head: ChainH
 }
 
 /// Makes a chain of blocks whose bytes are there already, and flushed: writes their heads, and one fence
-/// covers both.
-pub(super) fn adopt(session: &mut ViperSession, pieces: &[Adopted]) -> Chain {
-    let name = session.engine.chance.word();
+/// covers both. The checks of the pieces are seeded with the name.
+pub(super) fn adopt(session: &mut ViperSession, pieces: &[Adopted], name: u64) -> Chain {
     for (number, piece) in pieces.iter().enumerate() {
         let next = pieces.get(number + 1);
         let head = ChainHead {
             next: next.map_or(0, |next| u64::from(next.block)),
             piece: number as u64,
             bytes: piece.bytes,
-            data_check: piece.data_check,
+            data_check: piece.check,
+            is_by_writer: true,
             name,
         };
         write_head(session, piece.block, State::Overflow, head);
@@ -150,7 +151,7 @@ pub(super) fn adopt(session: &mut ViperSession, pieces: &[Adopted]) -> Chain {
 pub(super) struct Adopted {
     pub(super) block: u32,
     pub(super) bytes: u64,
-    pub(super) data_check: u64,
+    pub(super) check: u64,
 }
 
 /// Pieces that a [`Stream`] writes between fences: unfenced data may take memory.
@@ -225,6 +226,7 @@ impl<'a> Stream<'a> {
             piece: self.written.len() as u64,
             bytes: self.piece.len() as u64,
             data_check: self.session.engine.pool.secret().sum(&self.piece),
+            is_by_writer: false,
             name: self.name,
         };
         let epoch = self.session.engine.space.blocks.next_epoch(self.next);

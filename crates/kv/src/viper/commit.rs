@@ -247,6 +247,18 @@ impl ViperSession {
         value: &[u8],
         expires_at_ms: u64,
     ) -> Result<(), Error> {
+        self.submit_new_by(key, |session, order| {
+            session.write(kind, key, value, expires_at_ms, order)
+        })
+    }
+
+    /// As [`ViperSession::submit_new`], of a record that `write` writes, under the stripe of the key.
+    #[inline(always)]
+    pub(super) fn submit_new_by(
+        &mut self,
+        key: &[u8],
+        write: impl FnOnce(&mut ViperSession, Order) -> Result<Location, Error>,
+    ) -> Result<(), Error> {
         self.engine.healthy()?;
         let hash = self.engine.hash(key);
         let stripe = self.engine.stripe(hash);
@@ -257,7 +269,7 @@ impl ViperSession {
             bytes: key.len() as u32,
         };
         self.keys.extend_from_slice(key);
-        self.submit_record(hash, stripe, (kind, key, value), expires_at_ms, old)
+        self.submit_by(hash, stripe, old, write)
     }
 
     /// Submits a record on a held stripe: its kind, key and value.
@@ -269,11 +281,25 @@ impl ViperSession {
         expires_at_ms: u64,
         old: Replaced,
     ) -> Result<(), Error> {
+        self.submit_by(hash, stripe, old, |session, order| {
+            session.write(kind, key, value, expires_at_ms, order)
+        })
+    }
+
+    /// Submits a record that `write` writes, on a held stripe.
+    #[inline(always)]
+    fn submit_by(
+        &mut self,
+        hash: KeyHash,
+        stripe: StripeId,
+        old: Replaced,
+        write: impl FnOnce(&mut ViperSession, Order) -> Result<Location, Error>,
+    ) -> Result<(), Error> {
         // The clock moves when the record is written: of a refused write it stays, since it is also the
         // version of a key that is changed in place.
         let version = self.engine.stripes.version(stripe) + 1;
         let order = Order::new(version, self.may_be_below(hash));
-        match self.write(kind, key, value, expires_at_ms, order) {
+        match write(self, order) {
             Ok(location) => {
                 let clock = self.engine.stripes.next_version(stripe);
                 assert_eq!(clock, version, "the clock of a held stripe moved");

@@ -9,6 +9,7 @@ use super::layout::{
 use super::record::{self, RecordKind, Stamp};
 use super::recovery::block_walk::BlockWalk;
 use everdram_pm::{ROOT_AT, Secret};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The owner of viper's extents.
 pub const EXTENT_OWNER: u32 = OWNER;
@@ -161,19 +162,24 @@ impl Forger {
         bytes.len()
     }
 
-    /// Writes the header of a piece of a chained value: next, piece, bytes, name. The check of the data
-    /// holds.
+    /// Writes the header of a piece of a chained value: next, piece (negative: its writer made the check of
+    /// the data), bytes, name. The check of the data holds.
     pub fn piece(&self, image: &mut [u8], at: usize, epoch: u32, words: [u64; 4]) {
         let [next, piece, bytes, name] = words;
         let data = image.get(at + 64..).unwrap_or_default();
         let data = data
             .get(..usize::try_from(bytes).unwrap_or(0))
             .unwrap_or_default();
+        let is_by_writer = piece >> 63 != 0;
         let head = ChainHead {
             next,
-            piece,
+            piece: piece & (u64::MAX >> 1),
             bytes,
-            data_check: self.secret.sum(data),
+            data_check: match is_by_writer {
+                true => xxh3_64_with_seed(data, name),
+                false => self.secret.sum(data),
+            },
+            is_by_writer,
             name,
         };
         let bytes = head.to_bytes(&self.secret, at as u64, epoch);

@@ -30,6 +30,7 @@
 use crate::engine::limits::KEY_BYTES_MAX;
 use crate::error::Error;
 use everdram_pm::{LINE, Secret};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The contents of a block; the low byte of its page words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,6 +73,8 @@ const SALT_PAGE: u64 = 0x70;
 const SALT_TAIL: u64 = 0x74;
 const SALT_MARK: u64 = 0x6d;
 const SALT_CHAIN: u64 = 0x63;
+/// In the word that numbers a piece of a chain: its writer made the check of its bytes.
+const BY_WRITER: u64 = 1 << 63;
 const SALT_FLOOR: u64 = 0x66;
 const SALT_LIVES: u64 = 0x65;
 
@@ -322,6 +325,13 @@ impl Geometry {
         }
     }
 
+    /// The kind of pages for a record of so many bytes; `None`: it fits none.
+    #[inline(always)]
+    pub(crate) fn kind_for(&self, bytes: u64) -> Option<Kind> {
+        let mut kinds = [Kind::Variable, Kind::Large].into_iter();
+        kinds.find(|kind| bytes <= self.pages_of(*kind).room())
+    }
+
     /// Bytes of value in one overflow block.
     pub(crate) fn overflow_room(&self) -> u64 {
         self.block_bytes - OVERFLOW_HEAD
@@ -354,6 +364,8 @@ pub(crate) struct ChainHead {
     pub(crate) bytes: u64,
     /// Check of those bytes.
     pub(crate) data_check: u64,
+    /// Whether their writer made that check: XXH3-64, seeded with the name. Otherwise it is the keyed sum.
+    pub(crate) is_by_writer: bool,
     /// The chain's random name, which its record holds, too. Without it, a stale record could follow the
     /// pieces of another chain that reuses its blocks.
     pub(crate) name: u64,
@@ -365,7 +377,7 @@ impl ChainHead {
             page_word(secret, at, Kind::Overflow, epoch),
             tail_word(secret, at, epoch, 0),
             self.next,
-            self.piece,
+            self.numbered(),
             self.bytes,
             self.data_check,
             self.check(secret, at, epoch),
@@ -378,9 +390,23 @@ impl ChainHead {
         bytes
     }
 
+    /// The number of the piece, and whose the check of its bytes is.
+    fn numbered(&self) -> u64 {
+        self.piece | if self.is_by_writer { BY_WRITER } else { 0 }
+    }
+
+    /// Whether these are its bytes.
+    pub(crate) fn holds(&self, secret: &Secret, data: &[u8]) -> bool {
+        self.data_check
+            == match self.is_by_writer {
+                true => xxh3_64_with_seed(data, self.name),
+                false => secret.sum(data),
+            }
+    }
+
     fn check(&self, secret: &Secret, at: u64, epoch: u32) -> u64 {
         let first = secret.sum_words([SALT_CHAIN, at, u64::from(epoch)]);
-        let second = secret.sum_words([first, self.next, self.piece]);
+        let second = secret.sum_words([first, self.next, self.numbered()]);
         let third = secret.sum_words([second, self.bytes, self.data_check]);
         secret.sum_words([third, self.name, 0])
     }
@@ -391,9 +417,10 @@ impl ChainHead {
         let (kind, epoch) = parse_page_word(secret, at, word(0))?;
         let head = ChainHead {
             next: word(2),
-            piece: word(3),
+            piece: word(3) & !BY_WRITER,
             bytes: word(4),
             data_check: word(5),
+            is_by_writer: word(3) & BY_WRITER != 0,
             name: word(7),
         };
         let sound = kind == Kind::Overflow

@@ -54,8 +54,8 @@ pub(super) struct Looked {
 
 impl ViperSession {
     /// Reads the value of `key` in the usual case. The index's first candidate is an ordinary record of the
-    /// key, or there is none, and no session is writing the stripe. `None` decides nothing: the caller takes
-    /// the slow path. This is [`ViperSession::read`] in a straight line.
+    /// key, or there is none, and no session is writing the stripe, or was changing several keys. `None`
+    /// decides nothing: the caller takes the slow path. This is [`ViperSession::read`] in a straight line.
     #[inline(always)]
     pub(super) fn get_fast(
         &mut self,
@@ -69,10 +69,11 @@ impl ViperSession {
             scratch,
             ..
         } = self;
+        let earlier = engine.stripes.word(engine.stripe(hash));
         let pin = slot.pin();
         let Some(location) = engine.index.first(hash, &pin) else {
             drop(pin);
-            self.end_fast(hash)?;
+            self.end_fast(hash, earlier)?;
             bump(&self.counters().misses, 1);
             return Some(None);
         };
@@ -87,7 +88,7 @@ impl ViperSession {
             return None;
         }
         drop(pin);
-        self.end_fast(hash)?;
+        self.end_fast(hash, earlier)?;
         into.extend_from_slice(self.scratch.get(record.value())?);
         Some(Some(Found {
             version: record.version,
@@ -96,14 +97,15 @@ impl ViperSession {
         }))
     }
 
-    /// Takes the ticket of a fast look, after it; `None` if a session is writing the stripe.
+    /// Takes the ticket of a fast look, after it; `None` if a session is writing the stripe, whose word was
+    /// `earlier` before the look, or was changing several keys then (see [`ViperSession::read`]).
     #[inline(always)]
-    fn end_fast(&mut self, hash: KeyHash) -> Option<()> {
+    fn end_fast(&mut self, hash: KeyHash, earlier: u64) -> Option<()> {
         looks!();
         // Orders the read before the look at the lock.
         fence(Ordering::Acquire);
         let stripe = self.engine.stripe(hash);
-        if self.engine.stripes.is_locked(stripe) {
+        if self.engine.stripes.is_locked(stripe) || Stripes::is_word_publishing(earlier) {
             return None;
         }
         self.core.last_read = self.ticket_of(stripe);

@@ -504,7 +504,7 @@ impl<'a> Pieces<'a> {
         let data_at = at + OVERFLOW_HEAD;
         region.load_behind(data_at, head.bytes.next_multiple_of(8), into);
         into.truncate(before + head.bytes as usize);
-        if self.reader.pool.secret().sum(&into[before..]) != head.data_check {
+        if !head.holds(self.reader.pool.secret(), &into[before..]) {
             into.truncate(before);
             let what = "the checksum of a piece of a value does not hold";
             return Err(corrupt(data_at, what));

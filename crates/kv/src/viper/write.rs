@@ -52,11 +52,7 @@ impl ViperSession {
             });
         }
         let bytes = record::encoded_bytes(key.len(), value.len(), expires_at_ms != 0) as u64;
-        let place = if bytes <= geometry.pages_of(Kind::Variable).room() {
-            Kind::Variable
-        } else if bytes <= geometry.pages_of(Kind::Large).room() {
-            Kind::Large
-        } else {
+        let Some(place) = geometry.kind_for(bytes) else {
             return self.write_chained(kind, key, value, expires_at_ms, order);
         };
         if expires_at_ms != 0 {
@@ -122,6 +118,23 @@ impl ViperSession {
             self.engine.retire_chain(chain);
         }
         result
+    }
+
+    /// Finds room for the record of a chained value of this key, which is then written without looking.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    pub(super) fn find_room_for_chain(
+        &mut self,
+        key: &[u8],
+        expires_at_ms: u64,
+    ) -> Result<(), Error> {
+        let bytes =
+            record::encoded_bytes(key.len(), record::CHAIN_BYTES, expires_at_ms != 0) as u64;
+        match self.engine.space.geometry.kind_for(bytes) {
+            Some(kind) => self.place(kind, bytes).map(drop),
+            None => Err(Error::KeyLength(key.len())),
+        }
     }
 
     /// Finds room for a record in a block of `kind`; opens the next block if the current one is full.

@@ -154,7 +154,11 @@ impl Caller<'_> {
         if percent < 100 && random.random() {
             return Ok(Outcome::Declined);
         }
-        let said = Said::of(value, random.random(), is_durable);
+        let said = Said {
+            // Whoever lies is not believed.
+            is_believed: percent == 100 && random.random(),
+            ..Said::of(loan, value, random.random(), is_durable)
+        };
         let put = session.put_lent(key, loan, &said, expires);
         let ticket = session.commit()?;
         session.wait(ticket)?;

@@ -1,7 +1,7 @@
 //! Long values that stay where their clients write them.
 
 use super::*;
-use crate::wire::{BY_CLIENT, LENT};
+use crate::wire::{BY_CLIENT, INLINE_BYTES, LENT};
 
 /// No loan is made for values of so many bytes: they fit a page.
 const SHORT: usize = 24_000;
@@ -64,6 +64,31 @@ fn write(raw: &mut Raw, pieces: &[wire::Piece], value: &[u8]) {
         rest = behind;
     }
     assert!(rest.is_empty());
+}
+
+/// The checks of the pieces of a value, as a Done has them.
+fn checks(head: &Head, pieces: &[wire::Piece], value: &[u8]) -> Vec<u8> {
+    let mut rest = value;
+    let parts = pieces.iter().map(|piece| {
+        let (part, behind) = rest.split_at(piece.bytes as usize);
+        rest = behind;
+        part
+    });
+    wire::checks_of(head.sum, parts)
+}
+
+fn done_with(raw: &mut Raw, grant: u64, checks: &[u8]) -> Status {
+    let done = Head {
+        grant,
+        ..Head::request(Kind::Done, 3)
+    };
+    raw.ask(done, &[], checks).0.status
+}
+
+/// What the door says to a client that has written this value.
+fn done(raw: &mut Raw, head: &Head, pieces: &[wire::Piece], value: &[u8]) -> Status {
+    let checks = checks(head, pieces, value);
+    done_with(raw, head.grant, &checks)
 }
 
 #[test]
@@ -159,10 +184,7 @@ fn hole_r6_whoever_writes_to_an_adopted_value_is_closed() {
         let (head, pieces) = borrow(&mut raw, b"key", whole.len(), place);
         assert_eq!(pieces.len(), 5);
         write(&mut raw, &pieces, &whole);
-        assert_eq!(
-            raw.done(head.grant, wire::slot_sum(head.sum, &whole)),
-            Status::Ok
-        );
+        assert_eq!(done(&mut raw, &head, &pieces, &whole), Status::Ok);
         // Also with the key of another loan, which names other memory.
         let (_, others) = borrow(&mut raw, b"other", 30_000, LENT);
         let targets = [
@@ -214,13 +236,12 @@ fn a_loan_counts_once_and_only_as_what_was_said() {
     other.hello();
     let whole = value(60_000, 3);
     let (head, pieces) = borrow(&mut raw, b"key", whole.len(), LENT);
-    let sum = wire::slot_sum(head.sum, &whole);
     // R7: another's.
-    assert_eq!(other.done(head.grant, sum), Status::Refused);
+    assert_eq!(done(&mut other, &head, &pieces, &whole), Status::Refused);
     // R3: a part is missing.
     write(&mut raw, &pieces[..2], &whole[..2 * 24_512]);
-    assert_eq!(raw.done(head.grant, sum), Status::Torn);
-    assert_eq!(raw.done(head.grant, sum), Status::Refused);
+    assert_eq!(done(&mut raw, &head, &pieces, &whole), Status::Torn);
+    assert_eq!(done(&mut raw, &head, &pieces, &whole), Status::Refused);
     let mut session = fixture.store.session().unwrap();
     assert_eq!(session.get(b"key").unwrap(), None);
     // Its blocks stay its connection's.
@@ -228,13 +249,69 @@ fn a_loan_counts_once_and_only_as_what_was_said() {
     let (head, again) = borrow(&mut raw, b"key", whole.len(), LENT);
     assert!(again.iter().all(|piece| !pieces.contains(piece)));
     write(&mut raw, &again, &whole);
-    let sum = wire::slot_sum(head.sum, &whole);
-    assert_eq!(raw.done(head.grant, sum), Status::Ok);
+    assert_eq!(done(&mut raw, &head, &again, &whole), Status::Ok);
     assert!(session.get(b"key").unwrap().unwrap() == whole);
     assert_eq!(free(&fixture), before - 3);
     raw.port.close(raw.conn);
     await_connections(&fixture, 1);
     assert_eq!(free(&fixture), before);
+}
+
+/// Where adapters check what they carry, the door takes the checks as they are. Whoever lies has damaged a
+/// value of his own, and gets no other into the store.
+#[test]
+fn what_adapters_have_checked_is_not_read_again() {
+    let mut fixture = fixture();
+    let network = Network::with_delays(&crate::NETWORK_PRESETS[0], INLINE_BYTES);
+    let _door = Door::start_inside(&fixture.store, &network, settings()).unwrap();
+    fixture.network = network;
+    let mut client = fixture.client();
+    let whole = value(60_000, 3);
+    for way in [Way::ServerAssisted, Way::ClientCentricAsked] {
+        client.put_expiring(b"key", &whole, 0, way).unwrap();
+        assert!(client.get(b"key").unwrap().unwrap() == whole);
+    }
+    let mut raw = fixture.raw();
+    raw.hello();
+    let (head, pieces) = borrow(&mut raw, b"other", whole.len(), LENT);
+    write(&mut raw, &pieces, &whole);
+    assert_eq!(
+        done(&mut raw, &head, &pieces, &value(60_000, 4)),
+        Status::Ok
+    );
+    let refused = client.get(b"other");
+    let is_damaged = matches!(
+        refused,
+        Err(ClientError::Refused {
+            status: Status::Failed,
+            ..
+        })
+    );
+    assert!(is_damaged, "{refused:?}");
+    assert!(client.get(b"key").unwrap().unwrap() == whole);
+    client.put(b"other", &whole).unwrap();
+    assert!(client.get(b"other").unwrap().unwrap() == whole);
+}
+
+/// The number of the checks must be right, wherever they come from.
+#[test]
+fn a_done_without_a_check_for_each_piece_is_refused() {
+    let fixture = fixture();
+    let mut raw = fixture.raw();
+    raw.hello();
+    let whole = value(60_000, 3);
+    for wrong in [0, 1, 8, 16, 23, 25, 32, INLINE_BYTES] {
+        let (head, pieces) = borrow(&mut raw, b"key", whole.len(), LENT);
+        write(&mut raw, &pieces, &whole);
+        let mut checks = checks(&head, &pieces, &whole);
+        checks.resize(wrong, 0);
+        assert_eq!(
+            done_with(&mut raw, head.grant, &checks),
+            Status::Torn,
+            "{wrong}"
+        );
+    }
+    assert_eq!(fixture.store.session().unwrap().get(b"key").unwrap(), None);
 }
 
 /// R1, R10: what a client has borrowed is free once its connection is closed, and not before. It has a limit,

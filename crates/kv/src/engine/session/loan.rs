@@ -24,25 +24,38 @@ pub struct Place {
 }
 
 /// What a client says of the value that it has written into a loan.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Said {
-    /// Seeds the sum.
+    /// Seeds the checks, and becomes the name of the value's room: random, and drawn for this loan.
     pub seed: u64,
-    /// XXH3-64 of the value.
-    pub sum: u64,
+    /// XXH3-64 of what is in each place of the loan, in their order. Readers verify it.
+    pub checks: Vec<u64>,
     /// Whether whoever wrote has made all of it durable. If that is a lie, the key's value may be damaged
     /// after the next crash.
     pub is_durable: bool,
+    /// Whether the checks are to be stored as they are. Otherwise the bytes are read and summed up first. If
+    /// they are wrong, the key's value is damaged.
+    pub is_believed: bool,
 }
 
 impl Said {
-    /// What a client says that has written this value.
+    /// What a client says that has written this value into a loan; it is not to be believed.
+    ///
+    /// # Panics
+    /// If the value is shorter than the loan.
     #[must_use]
-    pub fn of(value: &[u8], seed: u64, is_durable: bool) -> Said {
+    pub fn of(loan: &Loan, value: &[u8], seed: u64, is_durable: bool) -> Said {
+        let (mut checks, mut rest) = (Vec::new(), value);
+        for place in loan.places() {
+            let (piece, behind) = rest.split_at(place.bytes as usize);
+            checks.push(xxh3_64_with_seed(piece, seed));
+            rest = behind;
+        }
         Said {
             seed,
-            sum: xxh3_64_with_seed(value, seed),
+            checks,
             is_durable,
+            is_believed: false,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! (RDMP-KV section III-B: the server does not copy what the client has written.)
 //!
 //! ```text
-//!   free list ──lend──> Lent ──bytes of the client──> read, flush ─ heads ─ fence ─ record ─ commit
+//!   free list ──lend──> Lent ──bytes of the client──> (read,) flush ─ heads ─ fence ─ record ─ commit
 //!       ^                │                              │ not what was said
 //!       └───take back────┴──────────────────────────────┘
 //! ```
@@ -11,9 +11,10 @@
 //! The heads begin its next life, and only the record makes it part of the store: a crash before leaves
 //! overflow blocks that nothing reaches.
 //!
-//! The bytes are read once, into private memory. The sum of the client and the checks of the pieces are both
-//! made of that copy. Whoever still writes there can spoil the value for its readers, who find the check of a
-//! piece wrong. So the caller sees to it that nobody can.
+//! The checks of the pieces are the client's, seeded with the name of the chain, and readers verify them. So
+//! the server need not read the bytes: it does, once, if the caller does not believe what the client says.
+//! Whoever says what is wrong, or still writes there, spoils the value for its readers, who get an error for
+//! that key. So the caller sees to it that nobody can who is not meant to.
 //!
 //! Lent blocks are not free: compaction and the reserve of writers see a pool that is fuller by them. A
 //! reserve stays with the other writers, the pool does not grow for a loan, and loans have a limit.
@@ -23,13 +24,14 @@ use crate::concurrency::seam::looks;
 use crate::engine::backend::with_room;
 use crate::engine::{Loan, Place, Said};
 use crate::error::Error;
+use crate::index::Location;
 use crate::viper::Viper;
 use crate::viper::block_table::{RESERVE, State};
 use crate::viper::layout::{Kind, OVERFLOW_HEAD};
-use crate::viper::record::{self, RecordKind};
+use crate::viper::record::{self, Order, RecordKind};
 use crate::viper::session::ViperSession;
 use std::sync::atomic::{AtomicU64, Ordering};
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// What is lent, and how much may be.
 pub(in crate::viper) struct Lending {
@@ -133,57 +135,80 @@ impl ViperSession {
         if self.engine.space.is_big(key) {
             return Err(Error::KeyLength(key.len()));
         }
-        let Some(pieces) = self.verified(loan, said) else {
+        let Some(pieces) = self.arrived(loan, said) else {
             return Ok(false);
         };
-        let places = loan.take();
-        let chain = adopt(self, &pieces);
-        self.engine.lending.end(places.len() as u64);
-        let put = |session: &mut ViperSession| {
-            session.submit_new(RecordKind::Chained, key, &chain.to_bytes(), expires_at_ms)
-        };
         let bytes = key.len() + record::CHAIN_BYTES;
-        let submitted = with_room(self, bytes, put);
-        if submitted.is_err() {
-            // The pieces were never reachable.
-            self.engine.retire_chain(chain);
-        }
+        let submitted = with_room(self, bytes, |session| {
+            session.submit_new_by(key, |session, order| {
+                session.find_room_for_chain(key, expires_at_ms)?;
+                let adopted = (loan.take(), &pieces[..], said.seed);
+                session.write_adopted(key, adopted, expires_at_ms, order)
+            })
+        });
         submitted.map(|()| true)
     }
 
-    /// Reads what was written into a loan, once, and flushes it. `None`: it is not what was said.
-    fn verified(&mut self, loan: &Loan, said: &Said) -> Option<Vec<Adopted>> {
+    /// Makes lent blocks a chain, and writes the record that leads to it. The session holds the stripe of the
+    /// key from before the first head on: whoever removes all keys holds all stripes, and takes every piece
+    /// of a chain for one to which a record has led.
+    fn write_adopted(
+        &mut self,
+        key: &[u8],
+        (places, pieces, name): (Vec<Place>, &[Adopted], u64),
+        expires_at_ms: u64,
+        order: Order,
+    ) -> Result<Location, Error> {
+        let chain = adopt(self, pieces, name);
+        self.engine.lending.end(places.len() as u64);
+        let record = chain.to_bytes();
+        let written = self.write(RecordKind::Chained, key, &record, expires_at_ms, order);
+        if written.is_err() {
+            // The pieces were never reachable.
+            self.engine.retire_chain(chain);
+        }
+        written
+    }
+
+    /// Flushes what was written into a loan, and reads it before that if it is not believed. `None`: it is
+    /// not what was said.
+    fn arrived(&mut self, loan: &Loan, said: &Said) -> Option<Vec<Adopted>> {
         let ViperSession {
             engine,
             lane,
             unfenced,
             ..
         } = self;
-        let mut sum = Xxh3::with_seed(said.seed);
-        let (mut pieces, mut data) = (Vec::new(), Vec::new());
-        for place in loan.places() {
+        let places = loan.places();
+        if places.is_empty() || said.checks.len() != places.len() {
+            return None;
+        }
+        let (mut pieces, mut data) = (Vec::with_capacity(places.len()), Vec::new());
+        for (place, &check) in places.iter().zip(&said.checks) {
             let block = engine.lent_block(place);
             looks!();
-            data.clear();
-            let words = place.bytes.next_multiple_of(8);
-            engine
-                .pool
-                .region()
-                .load_behind(place.offset, words, &mut data);
-            data.truncate(place.bytes as usize);
+            if !said.is_believed {
+                data.clear();
+                let words = place.bytes.next_multiple_of(8);
+                let region = engine.pool.region();
+                region.load_behind(place.offset, words, &mut data);
+                data.truncate(place.bytes as usize);
+            }
             if !said.is_durable {
                 // Behind the load, since most processors drop the lines that they flush; and on their way
                 // while the copy is summed up.
                 unfenced.add(lane.flush_range(place.offset, place.bytes));
             }
-            sum.update(&data);
+            if !said.is_believed && xxh3_64_with_seed(&data, said.seed) != check {
+                return None;
+            }
             pieces.push(Adopted {
                 block,
                 bytes: place.bytes,
-                data_check: engine.pool.secret().sum(&data),
+                check,
             });
         }
-        (!pieces.is_empty() && sum.digest() == said.sum).then_some(pieces)
+        Some(pieces)
     }
 }
 
@@ -246,8 +271,18 @@ mod tests {
         assert_eq!(from, value.len());
     }
 
-    fn said(value: &[u8]) -> Said {
-        Said::of(value, SEED, false)
+    fn said(loan: &Loan, value: &[u8]) -> Said {
+        Said::of(loan, value, SEED, false)
+    }
+
+    fn put(
+        session: &mut ViperSession,
+        key: &[u8],
+        loan: &mut Loan,
+        value: &[u8],
+    ) -> Result<bool, Error> {
+        let said = said(loan, value);
+        session.put_lent(key, loan, &said, 0)
     }
 
     fn read(session: &mut ViperSession, key: &[u8]) -> Option<Vec<u8>> {
@@ -278,11 +313,12 @@ mod tests {
             write(&viper.pool, &loan, &whole);
             // Nobody sees it before its commit, and then it is where it was written.
             let before = read(&mut session, b"key");
-            assert!(
-                session
-                    .put_lent(b"key", &mut loan, &said(&whole), 5_000_000_000_000)
-                    .unwrap()
-            );
+            let said = Said {
+                is_believed: salt % 2 == 1,
+                ..said(&loan, &whole)
+            };
+            let put = session.put_lent(b"key", &mut loan, &said, 5_000_000_000_000);
+            assert!(put.unwrap());
             assert!(loan.places().is_empty() && loan.bytes() == 0);
             let mut other = ViperSession::new(Arc::clone(&viper)).unwrap();
             assert_eq!(read(&mut other, b"key"), before);
@@ -323,34 +359,69 @@ mod tests {
             let mut wrong = whole.clone();
             wrong[at] ^= 1;
             write(&viper.pool, &loan, &wrong);
-            let taken = session.put_lent(b"key", &mut loan, &said(&whole), 0);
-            assert!(!taken.unwrap(), "byte {at}");
+            assert!(
+                !put(&mut session, b"key", &mut loan, &whole).unwrap(),
+                "byte {at}"
+            );
             let other_seed = Said {
                 seed: SEED + 1,
-                ..said(&wrong)
+                ..said(&loan, &wrong)
             };
             assert!(!session.put_lent(b"key", &mut loan, &other_seed, 0).unwrap());
+            for is_believed in [false, true] {
+                let mut said = Said {
+                    is_believed,
+                    ..said(&loan, &wrong)
+                };
+                said.checks.pop();
+                assert!(!session.put_lent(b"key", &mut loan, &said, 0).unwrap());
+                said.checks.clear();
+                assert!(!session.put_lent(b"key", &mut loan, &said, 0).unwrap());
+            }
             assert_eq!(loan.bytes(), whole.len() as u64);
             let _ticket = session.commit().unwrap();
             assert_eq!(read(&mut session, b"key").unwrap(), b"before");
         }
         // The last one is still right in itself.
         write(&viper.pool, &loan, &whole);
-        assert!(
-            session
-                .put_lent(b"key", &mut loan, &said(&whole), 0)
-                .unwrap()
-        );
+        assert!(put(&mut session, b"key", &mut loan, &whole).unwrap());
         // It is lent no more, so it can be put once, and taking it back changes nothing.
-        assert!(
-            !session
-                .put_lent(b"other", &mut loan, &said(&[]), 0)
-                .unwrap()
-        );
+        assert!(!put(&mut session, b"other", &mut loan, &[]).unwrap());
         viper.take_back(loan);
         let _ticket = session.commit().unwrap();
         assert!(read(&mut session, b"key").unwrap() == whole);
         assert_eq!(viper.space.blocks.free_count() + 3, free);
+    }
+
+    /// Whoever is believed and lies has damaged one value, his own, until it is replaced.
+    #[test]
+    fn a_wrong_check_that_is_believed_damages_that_value_alone() {
+        let pool = pool();
+        let mut session = open(&pool, 1 << 20);
+        let whole = value(2 * ROOM + 100, 1);
+        session.put(b"other", &whole, 0).unwrap();
+        let viper = Arc::clone(&session.engine);
+        let mut loan = viper.lend(b"key", whole.len() as u64).unwrap();
+        write(&pool, &loan, &whole);
+        let mut wrong = Said {
+            is_believed: true,
+            ..said(&loan, &whole)
+        };
+        wrong.checks[1] ^= 1;
+        assert!(session.put_lent(b"key", &mut loan, &wrong, 0).unwrap());
+        let _ticket = session.commit().unwrap();
+        drop((session, viper));
+        let mut session = open(&pool, 1 << 20);
+        let mut into = b"before".to_vec();
+        let refused = session.get(b"key", &mut into).map(drop);
+        assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
+        assert_eq!(into, b"before");
+        assert!(read(&mut session, b"other").unwrap() == whole);
+        assert_eq!(session.engine.check().unwrap().findings.len(), 1);
+        session.put(b"key", b"right", 0).unwrap();
+        let _ticket = session.commit().unwrap();
+        assert_eq!(read(&mut session, b"key").unwrap(), b"right");
+        assert_eq!(session.engine.check().unwrap().findings, []);
     }
 
     #[test]
@@ -422,11 +493,7 @@ mod tests {
         for loan in [&kept, &lost] {
             write(&viper.pool, loan, &whole);
         }
-        assert!(
-            session
-                .put_lent(b"kept", &mut kept, &said(&whole), 0)
-                .unwrap()
-        );
+        assert!(put(&mut session, b"kept", &mut kept, &whole).unwrap());
         let _ticket = session.commit().unwrap();
         let free = viper.space.blocks.free_count();
         drop((session, lost));
@@ -456,7 +523,7 @@ mod tests {
             };
             while put(&mut session).is_ok() {}
         }
-        let refused = session.put_lent(b"key", &mut loan, &said(&whole), 0);
+        let refused = put(&mut session, b"key", &mut loan, &whole);
         assert!(matches!(refused, Err(Error::NoSpace(_))), "{refused:?}");
         viper.take_back(loan);
         assert_eq!(viper.lending.lent.load(Ordering::Relaxed), 0);

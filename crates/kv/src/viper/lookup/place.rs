@@ -6,10 +6,11 @@
 //! piece of a chain never changes while its chain lives, and its block is not reused as long as somebody may
 //! have found the chain: a lease of the epochs, which begins before the look-up, holds it.
 //!
-//! The check that a peer verifies is not persistent. It is made when a session places a piece for the first
-//! time, of bytes that verify by the pool's own check, and kept.
+//! The check that a peer verifies is not persistent, unless a peer made it: then it is the pool's, too.
+//! Otherwise it is made when a session places a piece for the first time, of bytes that verify by the pool's
+//! own check, and kept.
 
-use super::super::layout::OVERFLOW_HEAD;
+use super::super::layout::{ChainHead, OVERFLOW_HEAD};
 use super::super::read::{Pieces, Reader, chain_of};
 use super::super::record::{Record, RecordKind};
 use super::super::session::ViperSession;
@@ -74,12 +75,10 @@ impl ViperSession {
                 return Err(corrupt(at, "a piece of a value has a wrong length"));
             }
             left -= head.bytes;
-            let (place, bytes) = ((offset, chain.name), head.bytes);
-            let check = check_of(&reader, &mut self.checks, place, bytes, head.data_check)?;
             pieces.push(Piece {
                 offset,
-                bytes,
-                check,
+                bytes: head.bytes,
+                check: check_of(&reader, &mut self.checks, &head, offset)?,
             });
         }
         if left > 0 {
@@ -93,27 +92,29 @@ impl ViperSession {
     }
 }
 
-/// The check of the piece at this place of a chain of this name. Its bytes are read if it is not known.
+/// The check of the piece whose bytes begin at this place. They are read if it is not known.
 fn check_of(
     reader: &Reader<'_>,
     known: &mut HashMap<(u64, u64), u64>,
-    (offset, name): (u64, u64),
-    bytes: u64,
-    data_check: u64,
+    head: &ChainHead,
+    offset: u64,
 ) -> Result<u64, Error> {
-    if let Some(&check) = known.get(&(offset, name)) {
+    if head.is_by_writer {
+        return Ok(head.data_check);
+    }
+    if let Some(&check) = known.get(&(offset, head.name)) {
         return Ok(check);
     }
     let mut data = Vec::new();
     let region = reader.pool.region();
-    region.load_behind(offset, bytes.next_multiple_of(8), &mut data);
-    data.truncate(bytes as usize);
-    if reader.pool.secret().sum(&data) != data_check {
+    region.load_behind(offset, head.bytes.next_multiple_of(8), &mut data);
+    data.truncate(head.bytes as usize);
+    if !head.holds(reader.pool.secret(), &data) {
         let what = "the checksum of a piece of a value does not hold";
         return Err(corrupt(offset, what));
     }
-    let check = xxh3_64_with_seed(&data, name);
-    known.insert((offset, name), check);
+    let check = xxh3_64_with_seed(&data, head.name);
+    known.insert((offset, head.name), check);
     Ok(check)
 }
 
