@@ -69,11 +69,14 @@ impl ViperSession {
             scratch,
             ..
         } = self;
-        let earlier = engine.stripes.word(engine.stripe(hash));
+        // Of a change of several keys that ends meanwhile: see [`ViperSession::read`].
+        if Stripes::is_word_publishing(engine.stripes.word(engine.stripe(hash))) {
+            return None;
+        }
         let pin = slot.pin();
         let Some(location) = engine.index.first(hash, &pin) else {
             drop(pin);
-            self.end_fast(hash, earlier)?;
+            self.end_fast(hash)?;
             bump(&self.counters().misses, 1);
             return Some(None);
         };
@@ -88,7 +91,7 @@ impl ViperSession {
             return None;
         }
         drop(pin);
-        self.end_fast(hash, earlier)?;
+        self.end_fast(hash)?;
         into.extend_from_slice(self.scratch.get(record.value())?);
         Some(Some(Found {
             version: record.version,
@@ -97,15 +100,14 @@ impl ViperSession {
         }))
     }
 
-    /// Takes the ticket of a fast look, after it; `None` if a session is writing the stripe, whose word was
-    /// `earlier` before the look, or was changing several keys then (see [`ViperSession::read`]).
+    /// Takes the ticket of a fast look, after it; `None` if a session is writing the stripe.
     #[inline(always)]
-    fn end_fast(&mut self, hash: KeyHash, earlier: u64) -> Option<()> {
+    fn end_fast(&mut self, hash: KeyHash) -> Option<()> {
         looks!();
         // Orders the read before the look at the lock.
         fence(Ordering::Acquire);
         let stripe = self.engine.stripe(hash);
-        if self.engine.stripes.is_locked(stripe) || Stripes::is_word_publishing(earlier) {
+        if self.engine.stripes.is_locked(stripe) {
             return None;
         }
         self.core.last_read = self.ticket_of(stripe);
