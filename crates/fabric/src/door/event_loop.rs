@@ -2,7 +2,7 @@
 //!
 //! Each wake-up has four steps, as in the Redis door. Every message that arrived is carried out; one commit
 //! covers all their writes; replies that are durable leave, and the others wait for news of the engine. Then
-//! the engine may have work for this thread.
+//! there may be work for this thread: values that have arrived in the landing area, and the engine's own.
 
 mod expel;
 
@@ -301,7 +301,7 @@ impl EventLoop {
             return false;
         };
         let body_bytes = self.link.body_bytes();
-        // Those that need the link have short messages.
+        // Those that need the link mostly have short messages.
         let copy;
         let needs_link = match message.head.kind {
             Kind::Prepare | Kind::Done => true,
@@ -548,7 +548,7 @@ impl EventLoop {
         }
     }
 
-    /// Applies what has arrived from clients who were just told where to write next: nobody waits for it.
+    /// Applies what has arrived from clients who were just told where to write next: their replies have left.
     /// The session has committed.
     fn apply_arrived(&mut self) {
         let Some(giver) = &self.giver else {

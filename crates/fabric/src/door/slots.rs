@@ -116,13 +116,14 @@ pub(super) struct Given {
 #[derive(Default)]
 pub(super) struct Slots {
     all: Vec<Slot>,
+    /// What has arrived could not be applied.
+    is_stuck: bool,
 }
 
 impl Slots {
-    /// Prepares a grant in a slot whose value was applied, or in a new one, or else applies what has arrived;
-    /// returns the slot's index. `None`: the connection has all that it may have, and what it wrote has not
-    /// arrived. The caller's session has no submitted writes. `is_wanting` is called if the area has no slot
-    /// left.
+    /// Prepares a grant in a slot whose value was applied, or is now, or in a new one; returns the slot's
+    /// index. `None`: the connection has all that it may have, and what it wrote has not arrived. The
+    /// caller's session has no submitted writes. `is_wanting` is called if the area has no slot left.
     ///
     /// # Errors
     /// As [`Granter::prepare`] and [`Landing::arrived`].
@@ -147,39 +148,40 @@ impl Slots {
         if let Some(index) = self.prepare_again(giver, conn, &wanted, bytes, false)? {
             return Ok(Some(index));
         }
-        // What has arrived is applied behind the reply, if another slot is free: no client waits for that.
-        let may_have_more = self.all.iter().filter(|slot| slot.bytes == bytes).count() < most;
-        let prepared = may_have_more.then(|| {
-            let granter = &mut giver.granter;
-            granter.prepare_in(bytes, key, value_bytes, expires_at_ms)
-        });
-        match prepared {
-            Some(Ok(())) => {
-                let mut slot = Slot {
-                    number: None,
-                    generation: 0,
-                    area: None,
-                    bytes,
-                    is_prepared: true,
-                    is_applied: false,
-                    tells: None,
-                };
-                slot.tell(giver, conn, tells);
-                self.all.push(slot);
-                Ok(Some(self.all.len() - 1))
-            }
-            None | Some(Err(Error::NoSpace(_))) => {
-                let again = self.prepare_again(giver, conn, &wanted, bytes, true)?;
-                match prepared {
-                    Some(Err(full)) if again.is_none() => {
-                        is_wanting();
-                        Err(full)
-                    }
-                    _ => Ok(again),
-                }
-            }
-            Some(Err(error)) => Err(error),
+        // Another slot, while half of the area is free: what has arrived is applied behind the reply then.
+        // But if that has failed, the client is to learn it.
+        let count = self.all.iter().filter(|slot| slot.bytes == bytes).count();
+        let has_room = || {
+            let stats = giver.landing.stats();
+            stats.pages_free > stats.pages / 2
+        };
+        if (self.is_stuck || count > 0 && !has_room())
+            && let Some(index) = self.prepare_again(giver, conn, &wanted, bytes, true)?
+        {
+            return Ok(Some(index));
         }
+        if count >= most {
+            return self.prepare_again(giver, conn, &wanted, bytes, true);
+        }
+        let prepared = giver
+            .granter
+            .prepare_in(bytes, key, value_bytes, expires_at_ms);
+        if matches!(prepared, Err(Error::NoSpace(_))) {
+            is_wanting();
+        }
+        prepared?;
+        let mut slot = Slot {
+            number: None,
+            generation: 0,
+            area: None,
+            bytes,
+            is_prepared: true,
+            is_applied: false,
+            tells: None,
+        };
+        slot.tell(giver, conn, tells);
+        self.all.push(slot);
+        Ok(Some(self.all.len() - 1))
     }
 
     /// Prepares a grant in a slot of this size whose value was applied, or is, if `applies`.
@@ -216,18 +218,22 @@ impl Slots {
     /// # Errors
     /// As [`Landing::arrived`].
     pub(super) fn apply_some(&mut self, landing: &Landing) -> Result<(), Error> {
-        let mut applied = 0;
+        let (mut tried, mut outcome) = (0, Ok(()));
         for slot in &mut self.all {
             let Some(number) = slot.idle().filter(|_| !slot.is_applied) else {
                 continue;
             };
-            slot.is_applied = landing.arrived(number)?;
-            applied += u32::from(slot.is_applied);
-            if applied == APPLIED_EACH {
+            match landing.arrived(number) {
+                Ok(is_applied) => slot.is_applied = is_applied,
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+            tried += u32::from(slot.is_applied || outcome.is_err());
+            if tried >= APPLIED_EACH {
                 break;
             }
         }
-        Ok(())
+        self.is_stuck = outcome.is_err();
+        outcome
     }
 
     pub(super) fn has_any(&self) -> bool {

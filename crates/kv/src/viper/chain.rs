@@ -123,8 +123,13 @@ fn write_head(session: &mut ViperSession, block: u32, state: State, head: ChainH
 }
 
 /// Makes a chain of blocks whose bytes are there already, and flushed: writes their heads, and one fence
-/// covers both. The checks of the pieces are seeded with the name.
-pub(super) fn adopt(session: &mut ViperSession, pieces: &[Adopted], name: u64) -> Chain {
+/// covers both. `is_by_writer`: the checks of the pieces are seeded with the name; otherwise they are keyed.
+pub(super) fn adopt(
+    session: &mut ViperSession,
+    pieces: &[Adopted],
+    name: u64,
+    is_by_writer: bool,
+) -> Chain {
     for (number, piece) in pieces.iter().enumerate() {
         let next = pieces.get(number + 1);
         let head = ChainHead {
@@ -132,7 +137,7 @@ pub(super) fn adopt(session: &mut ViperSession, pieces: &[Adopted], name: u64) -
             piece: number as u64,
             bytes: piece.bytes,
             data_check: piece.check,
-            is_by_writer: true,
+            is_by_writer,
             name,
         };
         write_head(session, piece.block, State::Overflow, head);

@@ -25,7 +25,8 @@
 //! ```
 //!
 //! Every check is keyed with the pool's secret and covers the byte offset and the epoch of the block, which
-//! grows with each reuse. So bytes of an earlier life, or of another place, never verify (V10).
+//! grows with each reuse. So bytes of an earlier life, or of another place, never verify (V10). The data of a
+//! piece has a check in the piece's head, which may be its writer's own.
 
 use crate::engine::limits::KEY_BYTES_MAX;
 use crate::error::Error;

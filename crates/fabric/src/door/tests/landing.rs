@@ -94,6 +94,45 @@ fn slots_that_are_wanted_are_taken_from_who_keeps_them_in_silence() {
     assert_eq!(fixture.door.stats().expelled, 1);
 }
 
+/// A client that puts one value after the other has a second slot while half of the area is free, and one
+/// otherwise: so as many clients as there are slots can put.
+#[test]
+fn slots_to_spare_are_given_while_half_of_the_area_is_free() {
+    let fixture = Fixture::landing(1 << 20);
+    let whole = value(60_000, 1);
+    let mut clients: Vec<Client> = (0..14).map(|_| fixture.client()).collect();
+    for turn in 0..4 {
+        for (number, client) in clients.iter_mut().enumerate() {
+            let key = [number as u8, turn];
+            let put = client.put_expiring(&key, &whole, 0, Way::ClientCentric);
+            put.unwrap_or_else(|error| panic!("client {number}, put {turn}: {error}"));
+        }
+    }
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert!(client.get(&[number as u8, 3]).unwrap().unwrap() == whole);
+    }
+}
+
+/// Where there is no room for what has arrived, its client learns so, and goes on no longer.
+#[test]
+fn a_client_learns_that_what_it_wrote_finds_no_room() {
+    let fixture = Fixture::of(Settings::default(), |options| {
+        options.landing_bytes = 4 << 20;
+        options.initial_bytes = 6 << 20;
+        options.max_bytes = 12 << 20;
+        options.chunk_bytes = 1 << 20;
+    });
+    let (mut client, whole) = (fixture.client(), value(60_000, 1));
+    let mut put =
+        |number: u32| client.put_expiring(&number.to_le_bytes(), &whole, 0, Way::ClientCentric);
+    let stored = (0..400).take_while(|&number| put(number).is_ok()).count() as u32;
+    assert!(stored > 20);
+    let mut session = fixture.store.session().unwrap();
+    let waits = |number: &u32| session.get(&number.to_le_bytes()).is_err();
+    let waiting = (0..stored).filter(waits).count();
+    assert!(waiting <= 3, "{waiting} values wait for room");
+}
+
 /// Puts of one key take effect in the order of their calls, whatever way each takes.
 #[test]
 fn ways_do_not_overtake_each_other() {

@@ -28,13 +28,13 @@ pub struct Place {
 pub struct Said {
     /// Seeds the checks, and becomes the name of the value's room: random, and drawn for this loan.
     pub seed: u64,
-    /// XXH3-64 of what is in each place of the loan, in their order. Readers verify it.
+    /// XXH3-64 of what is in each place of the loan, in their order.
     pub checks: Vec<u64>,
     /// Whether whoever wrote has made all of it durable. If that is a lie, the key's value may be damaged
     /// after the next crash.
     pub is_durable: bool,
-    /// Whether the checks are to be stored as they are. Otherwise the bytes are read and summed up first. If
-    /// they are wrong, the key's value is damaged.
+    /// Whether the checks are to be stored as they are, for readers to verify. If they are wrong, the key's
+    /// value is damaged. Otherwise the bytes are read and summed up first.
     pub is_believed: bool,
 }
 

@@ -11,10 +11,13 @@
 //! The heads begin its next life, and only the record makes it part of the store: a crash before leaves
 //! overflow blocks that nothing reaches.
 //!
-//! The checks of the pieces are the client's, seeded with the name of the chain, and readers verify them. So
-//! the server need not read the bytes: it does, once, if the caller does not believe what the client says.
-//! Whoever says what is wrong, or still writes there, spoils the value for its readers, who get an error for
-//! that key. So the caller sees to it that nobody can who is not meant to.
+//! The bytes are read once, into private memory: the client's checks are verified and those of the store made
+//! of that copy. If the caller believes the client, nothing is read, and the client's checks, seeded with the
+//! name of the chain, are the store's.
+//!
+//! Whoever still writes there, or is believed and says what is wrong, spoils the value for its readers, who
+//! find the check of a piece wrong. So the caller sees to it that nobody can who is not meant to. (A client
+//! that is believed knows what its checks are seeded with, and could make two values that have the same.)
 //!
 //! Lent blocks are not free: compaction and the reserve of writers see a pool that is fuller by them. A
 //! reserve stays with the other writers, the pool does not grow for a loan, and loans have a limit.
@@ -142,7 +145,7 @@ impl ViperSession {
         let submitted = with_room(self, bytes, |session| {
             session.submit_new_by(key, |session, order| {
                 session.find_room_for_chain(key, expires_at_ms)?;
-                let adopted = (loan.take(), &pieces[..], said.seed);
+                let adopted = (loan.take(), &pieces[..], said);
                 session.write_adopted(key, adopted, expires_at_ms, order)
             })
         });
@@ -155,11 +158,12 @@ impl ViperSession {
     fn write_adopted(
         &mut self,
         key: &[u8],
-        (places, pieces, name): (Vec<Place>, &[Adopted], u64),
+        (places, pieces, said): (Vec<Place>, &[Adopted], &Said),
         expires_at_ms: u64,
         order: Order,
     ) -> Result<Location, Error> {
-        let chain = adopt(self, pieces, name);
+        assert_eq!(places.len(), pieces.len(), "a loan is adopted twice");
+        let chain = adopt(self, pieces, said.seed, said.is_believed);
         self.engine.lending.end(places.len() as u64);
         let record = chain.to_bytes();
         let written = self.write(RecordKind::Chained, key, &record, expires_at_ms, order);
@@ -205,7 +209,10 @@ impl ViperSession {
             pieces.push(Adopted {
                 block,
                 bytes: place.bytes,
-                check,
+                check: match said.is_believed {
+                    true => check,
+                    false => engine.pool.secret().sum(&data),
+                },
             });
         }
         Some(pieces)
@@ -506,7 +513,7 @@ mod tests {
         assert_eq!(session.engine.check().unwrap().findings, []);
     }
 
-    /// A record that finds no room takes the loan with it, and its blocks are free later.
+    /// A record that finds no room leaves the loan as it was.
     #[test]
     fn nothing_leaks_of_a_put_for_which_there_is_no_room() {
         let mut session = session();
