@@ -17,7 +17,7 @@ const INSIDE: &str = "inside";
 const FIGURE: &str = "rdmp-7";
 const VALUE_BYTES: usize = 64 << 10;
 /// Its systems; the first is also the one of short values.
-const SYSTEMS: [&str; 3] = ["herd", "rdmp-sa", "rdmp-cc"];
+const SYSTEMS: [&str; 3] = ["herd", "rdmp-sa", "rdmp-cc-sa"];
 
 /// Measures and prints; returns the bars.
 ///
