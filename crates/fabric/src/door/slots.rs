@@ -20,8 +20,9 @@ const SIZES: [(u64, usize); 3] = [
     (17 * PAGE_BYTES, CREDITS_MAX as usize),
     (LONGEST.div_ceil(PAGE_BYTES) * PAGE_BYTES, 4),
 ];
-/// Values that are applied behind the reply to one request for a slot.
-const APPLIED_EACH: u32 = 2;
+/// Slots at which a look is taken behind the reply to one request for a slot: that one and, of a client who
+/// puts one value after the other, the one before.
+const LOOKED_AT: u32 = 2;
 /// A slot for the longest key and value.
 const LONGEST: u64 = 64 + KEY_BYTES_MAX as u64 + VALUE_BYTES_MAX as u64;
 
@@ -118,6 +119,8 @@ pub(super) struct Slots {
     all: Vec<Slot>,
     /// What has arrived could not be applied.
     is_stuck: bool,
+    /// Where the last look was.
+    next: usize,
 }
 
 impl Slots {
@@ -212,14 +215,18 @@ impl Slots {
         Ok(None)
     }
 
-    /// Applies some of what has arrived: as many values as each new grant may leave behind, so that a client
-    /// who asks for one after the other finds its slots free. The caller's session has no submitted writes.
+    /// Looks at some slots, in turn, and applies what has arrived, so that a client who asks for one after
+    /// the other finds its slots free. The caller's session has no submitted writes.
     ///
     /// # Errors
     /// As [`Landing::arrived`].
     pub(super) fn apply_some(&mut self, landing: &Landing) -> Result<(), Error> {
-        let (mut tried, mut outcome) = (0, Ok(()));
-        for slot in &mut self.all {
+        let (mut looked, mut outcome) = (0, Ok(()));
+        for _ in 0..self.all.len() {
+            self.next = (self.next + 1) % self.all.len();
+            let Some(slot) = self.all.get_mut(self.next) else {
+                break;
+            };
             let Some(number) = slot.idle().filter(|_| !slot.is_applied) else {
                 continue;
             };
@@ -227,12 +234,13 @@ impl Slots {
                 Ok(is_applied) => slot.is_applied = is_applied,
                 Err(error) => outcome = outcome.and(Err(error)),
             }
-            tried += u32::from(slot.is_applied || outcome.is_err());
-            if tried >= APPLIED_EACH {
+            // What did not arrive says nothing of room.
+            self.is_stuck = outcome.is_err() || self.is_stuck && !slot.is_applied;
+            looked += 1;
+            if looked >= LOOKED_AT {
                 break;
             }
         }
-        self.is_stuck = outcome.is_err();
         outcome
     }
 
