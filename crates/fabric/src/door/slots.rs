@@ -158,13 +158,12 @@ impl Slots {
             let stats = giver.landing.stats();
             stats.pages_free > stats.pages / 2
         };
-        if (self.is_stuck || count > 0 && !has_room())
-            && let Some(index) = self.prepare_again(giver, conn, &wanted, bytes, true)?
-        {
+        let applies = self.is_stuck || count >= most || count > 0 && !has_room();
+        if applies && let Some(index) = self.prepare_again(giver, conn, &wanted, bytes, true)? {
             return Ok(Some(index));
         }
         if count >= most {
-            return self.prepare_again(giver, conn, &wanted, bytes, true);
+            return Ok(None);
         }
         let prepared = giver
             .granter

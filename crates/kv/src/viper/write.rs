@@ -123,7 +123,7 @@ impl ViperSession {
     /// Finds room for the record of a chained value of this key, which is then written without looking.
     ///
     /// # Errors
-    /// [`Error::NoSpace`].
+    /// [`Error::NoSpace`]; [`Error::KeyLength`]: of a key that has no room in a page.
     pub(super) fn find_room_for_chain(
         &mut self,
         key: &[u8],
